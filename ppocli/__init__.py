@@ -1,0 +1,42 @@
+"""ppocli: recompute the PPO clipped-surrogate loss and its diagnostics from logged rollouts.
+
+The public names are loaded at their first use, so that `import ppocli` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ppocli.core.report import EvalReport as EvalReport
+    from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.evaluate import evaluate as evaluate
+    from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
+    from ppocli.errors import ExitCode as ExitCode
+    from ppocli.errors import PpoCliError as PpoCliError
+
+_HOMES = {
+    "EvalReport": "ppocli.core.report",
+    "ExitCode": "ppocli.errors",
+    "LossSpec": "ppocli.core.spec",
+    "PpoCliError": "ppocli.errors",
+    "evaluate": "ppocli.engine.evaluate",
+    "ppo_clip_loss": "ppocli.engine.evaluate",
+}
+__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "ppo_clip_loss"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ppocli' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return [*__all__, "__version__"]

@@ -1,0 +1,7 @@
+"""`python -m ppocli`."""
+
+from __future__ import annotations
+
+from ppocli.cli.app import console_main
+
+console_main()

@@ -1,0 +1,136 @@
+"""`LossSpec`: every choice that changes a number. One value drives the kernels, the report and `explain`."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ppocli.errors import UsageProblem
+
+AGGREGATIONS = (
+    "token-mean",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-sum-norm",
+    "token-sum",
+    "group-mean",
+)
+ADV_NORMS = ("none", "batch")
+ADV_NORM_FORMS = ("add", "max", "var")
+OBJECTIVES = ("ppo",)
+
+
+@dataclass(frozen=True, slots=True)
+class LossSpec:
+    """The definition of the loss and of its companions.
+
+    Attributes
+    ----------
+    objective : {"ppo"}
+    clip_low, clip_high : float
+        The ratio is clipped to [1 - clip_low, 1 + clip_high]; 0 <= clip_low <= 1, clip_high >= 0.
+    dual_clip : float, optional
+        c > 1: where the advantage is negative, a token's loss is at most -c * advantage.
+    delta : float, optional
+        Upper bound on the ratio of the unclipped branch; greater than 1 + clip_high.
+    log_ratio_clamp : float, optional
+        Ratios, losses and clip fractions use log_ratio clamped to plus or minus this; KLs and overflow do not.
+    agg : str
+        Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
+    horizon : int, optional
+        Divisor of "seq-mean-token-sum-norm". None: the largest stored length.
+    adv_norm : {"none", "batch"}
+        "batch": (A - mean) / (std + eps) over the valid tokens of the whole input.
+    adv_norm_ddof : {0, 1}
+    adv_norm_eps : float
+    adv_norm_form : {"add", "max", "var"}
+        (A - m)/(s + eps), (A - m)/max(s, eps), (A - m)/sqrt(s^2 + eps).
+    value_clip : float, optional
+        The value loss takes the larger of the plain and the clipped square.
+    vf_coef, ent_coef, kl_coef : float, optional
+        Coefficients of `total_loss`. None: the defaults 0.5, 0, 0 for the terms whose columns exist.
+    micro_batch : int, optional
+        Also report the mean over micro-batches of this many stored rows of their means.
+
+    Raises
+    ------
+    UsageProblem
+        A value outside the ranges above.
+    """
+
+    objective: str = "ppo"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    delta: float | None = None
+    log_ratio_clamp: float | None = None
+    agg: str = "token-mean"
+    horizon: int | None = None
+    adv_norm: str = "none"
+    adv_norm_ddof: int = 0
+    adv_norm_eps: float = 1e-8
+    adv_norm_form: str = "add"
+    value_clip: float | None = None
+    vf_coef: float | None = None
+    ent_coef: float | None = None
+    kl_coef: float | None = None
+    micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        choose("--objective", self.objective, OBJECTIVES)
+        choose("--agg", self.agg, AGGREGATIONS)
+        choose("--adv-norm", self.adv_norm, ADV_NORMS)
+        choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
+        _within("--clip-low", self.clip_low, 0.0, 1.0)
+        _within("--clip-high", self.clip_high, 0.0, math.inf)
+        if self.dual_clip is not None and not 1.0 < self.dual_clip < math.inf:
+            raise UsageProblem(
+                f"--dual-clip is a bound on the ratio above 1, not {self.dual_clip:g}",
+                hint="3 is what verl and Tianshou use: --dual-clip 3",
+            )
+        if self.delta is not None and not 1.0 + self.clip_high < self.delta < math.inf:
+            raise UsageProblem(
+                f"--delta must be above 1 + clip_high = {1.0 + self.clip_high:g}, not {self.delta:g}",
+                hint="a smaller delta would cut ratios that the clip lets through",
+            )
+        if self.log_ratio_clamp is not None and not 0.0 < self.log_ratio_clamp < math.inf:
+            raise UsageProblem(f"--log-ratio-clamp is a positive number of nats, not {self.log_ratio_clamp:g}")
+        if self.value_clip is not None and not 0.0 < self.value_clip < math.inf:
+            raise UsageProblem(f"--value-clip is a positive number, not {self.value_clip:g}")
+        for flag, count in (("--horizon", self.horizon), ("--micro-batch", self.micro_batch)):
+            if count is not None and count < 1:
+                raise UsageProblem(f"{flag} is a whole number of at least 1, not {count}")
+        if self.adv_norm_ddof not in (0, 1):
+            raise UsageProblem(f"--adv-norm-ddof is 0 or 1, not {self.adv_norm_ddof}")
+        _within("--adv-norm-eps", self.adv_norm_eps, 0.0, math.inf)
+        for flag, coefficient in (
+            ("--vf-coef", self.vf_coef),
+            ("--ent-coef", self.ent_coef),
+            ("--kl-coef", self.kl_coef),
+        ):
+            if coefficient is not None and not math.isfinite(coefficient):
+                raise UsageProblem(f"{flag} must be finite, not {coefficient:g}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings by name, as they are echoed in `settings`."""
+        return asdict(self)
+
+
+def choose(what: str, value: str, allowed: Iterable[str]) -> str:
+    """Return `value` if it is one of `allowed`; otherwise raise UsageProblem with the nearest one."""
+    names = list(allowed)
+    if value in names:
+        return value
+    near = difflib.get_close_matches(value, names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise UsageProblem(f"{what} '{value}' is not known", hint=f"{hint}one of: {', '.join(names)}")
+
+
+def _within(flag: str, value: float, low: float, high: float) -> None:
+    """Refuse a number outside [low, high), or outside [low, high] when `high` is finite; NaN is outside."""
+    if not (low <= value <= high) or math.isinf(value):
+        bound = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
+        raise UsageProblem(f"{flag} is a finite number {bound}, not {value:g}")
