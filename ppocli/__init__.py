@@ -25,7 +25,7 @@ _HOMES = {
     "evaluate": "ppocli.engine.evaluate",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "ppo_clip_loss"]  # noqa: F822
+__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "ppo_clip_loss"]
 
 
 def __getattr__(name: str) -> Any:

@@ -97,7 +97,9 @@ class LossSpec:
                 hint="a smaller delta would cut ratios that the clip lets through",
             )
         if self.log_ratio_clamp is not None and not 0.0 < self.log_ratio_clamp < math.inf:
-            raise UsageProblem(f"--log-ratio-clamp is a positive number of nats, not {self.log_ratio_clamp:g}")
+            raise UsageProblem(
+                f"--log-ratio-clamp is a positive number of nats, not {self.log_ratio_clamp:g}"
+            )
         if self.value_clip is not None and not 0.0 < self.value_clip < math.inf:
             raise UsageProblem(f"--value-clip is a positive number, not {self.value_clip:g}")
         for flag, count in (("--horizon", self.horizon), ("--micro-batch", self.micro_batch)):
