@@ -1,4 +1,4 @@
-"""Exit codes and the errors that carry them. Everything may import this module; it imports nothing of ppocli."""
+"""Exit codes and the errors that carry them. Everything may import this; it imports nothing of ppocli."""
 
 from __future__ import annotations
 

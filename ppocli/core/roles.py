@@ -17,7 +17,8 @@ class Role:
     name : str
         The role's name, also the column name that is found first.
     kind : {"log_prob", "real", "mask", "id"}
-        Which types are accepted: reals are floating point; masks bool, integer or float 0/1; ids integer or text.
+        Which types are accepted: reals are floating point; masks bool, integer or float 0/1; ids integer or
+        text.
     text : str
         What it is, in a few words.
     aliases : tuple of str

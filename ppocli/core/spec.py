@@ -37,7 +37,8 @@ class LossSpec:
     delta : float, optional
         Upper bound on the ratio of the unclipped branch; greater than 1 + clip_high.
     log_ratio_clamp : float, optional
-        Ratios, losses and clip fractions use log_ratio clamped to plus or minus this; KLs and overflow do not.
+        Ratios, losses and clip fractions use log_ratio clamped to plus or minus this; KLs and overflow do
+        not.
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
