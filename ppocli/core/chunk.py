@@ -36,7 +36,8 @@ class Ids:
     Attributes
     ----------
     codes : (n_tokens,) or (n_rows,) int64
-        One code per token, or one per row of a chunk that has `offsets`. Text is coded by an `IdCoder`.
+        One code per token, or one per row of a chunk that has `offsets`; where a chunk has as many rows as
+        tokens, one per token. Text is coded by an `IdCoder`.
     present : same shape, uint8, optional
         0 where the id is null. None when no id is null.
     """

@@ -1,0 +1,116 @@
+"""How options are declared, and how groups of them become the flat list that Typer wants."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ppocli.cli.help import show_help
+
+DATA, OBJECTIVE, OUTPUT, RUN = "Data", "Objective", "Output", "Run"
+"""The panels of a command's help, in this order."""
+
+
+def real(text: str | float) -> float:
+    """Read a number from the command line."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not a number") from None
+
+
+def whole(text: str | int) -> int:
+    """Read a whole number from the command line."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not a whole number") from None
+
+
+def real_option(panel: str, name: str, text: str, metavar: str = "X") -> Any:
+    """Return an option that takes a number."""
+    return typer.Option(name, parser=real, metavar=metavar, help=text, rich_help_panel=panel)
+
+
+def whole_option(panel: str, name: str, text: str) -> Any:
+    """Return an option that takes a whole number."""
+    return typer.Option(name, parser=whole, metavar="N", help=text, rich_help_panel=panel)
+
+
+def word_option(panel: str, *names: str, metavar: str, text: str) -> Any:
+    """Return an option that takes a word, or several times a word if its type is a list."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+
+
+def flag(panel: str, *names: str, text: str, count: bool = False) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, count=count)
+
+
+Help = Annotated[
+    bool,
+    typer.Option(
+        "-h", "--help", is_eager=True, callback=show_help, help="Show this text.", rich_help_panel=RUN
+    ),
+]
+
+
+def flatten(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+    """Return a function for Typer with one parameter for each field of the groups that `command` takes.
+
+    Parameters
+    ----------
+    command : function
+        Each parameter is annotated with one of the classes of options above, or is a plain Typer parameter.
+
+    Returns
+    -------
+    function
+        Takes the options by name, builds the groups and returns the call of `command`, to be made when Typer
+        has returned: it would make exit code 1 of a closed pipe. Also takes `--help`.
+    """
+    groups: dict[str, type] = {}
+    flat: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for parameter in inspect.signature(command).parameters.values():
+        group = hints[parameter.name]
+        if isinstance(group, type) and hasattr(group, "__dataclass_fields__"):
+            groups[parameter.name] = group
+            flat += _parameters(group)
+        else:
+            flat.append(parameter.replace(annotation=group, kind=inspect.Parameter.KEYWORD_ONLY))
+    flat.append(_keyword("help_", Help, False))
+
+    def read(**values: Any) -> Callable[[], int]:
+        del values["help_"]
+        arguments = {name: _take(group, values) for name, group in groups.items()}
+        return functools.partial(command, **arguments, **values)
+
+    read.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    read.__annotations__ = {}
+    return read
+
+
+def _parameters(group: type) -> list[inspect.Parameter]:
+    """Return one keyword parameter for each field of a group."""
+    hints: Mapping[str, Any] = get_type_hints(group, include_extras=True)
+    empty = inspect.Parameter.empty
+    return [
+        _keyword(one.name, hints[one.name], empty if one.default is MISSING else one.default)
+        for one in fields(group)
+    ]
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """Return a keyword-only parameter."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _take(group: type, values: dict[str, Any]) -> Any:
+    """Build a group from its values, which are taken out of `values`."""
+    return group(**{one.name: values.pop(one.name) for one in fields(group)})

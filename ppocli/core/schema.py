@@ -1,0 +1,206 @@
+"""The JSON Schema (draft 2020-12) of the document that `-f json` prints, built from the catalogues."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ppocli.core.metrics import METRICS, Metric
+from ppocli.core.report import SCHEMA_VERSION
+from ppocli.core.roles import ROLES
+from ppocli.core.rules import RULES
+from ppocli.core.spec import ADV_NORM_FORMS, ADV_NORMS, AGGREGATIONS, OBJECTIVES, LossSpec
+from ppocli.errors import ExitCode
+
+BY_AGGREGATION = "policy_loss_by_agg"
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number"}
+_NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+
+
+def document_schema() -> Schema:
+    """Return the schema of the document of `ppocli eval -f json`.
+
+    Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
+    wrong type does not validate. Only `run`, which describes the run and not the data, is open.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ppocli report",
+        **_object(
+            {
+                "schema_version": {"const": SCHEMA_VERSION},
+                "tool": {"const": "ppocli"},
+                "version": _TEXT,
+                "kind": {"const": "eval"},
+                "status": {"enum": ["ok", "findings", "failed"]},
+                "exit_code": {"enum": [code.value for code in ExitCode]},
+                "settings": {"$ref": "#/$defs/settings"},
+                "inputs": _list_of("input"),
+                "skipped": {"type": "array", "items": _object({"path": _TEXT, "reason": _TEXT})},
+                "metrics": {"$ref": "#/$defs/metrics"},
+                "nulls": {"$ref": "#/$defs/nulls"},
+                "groups": _list_of("group"),
+                "findings": _list_of("finding"),
+                "worst": _list_of("worst"),
+                "run": {"type": "object"},
+            },
+            optional=("groups", "worst"),
+        ),
+        "$defs": {
+            "settings": _settings(),
+            "place": _place(),
+            "input": _input(),
+            "metrics": _metrics(),
+            "nulls": _nulls(),
+            "group": _group(),
+            "finding": _finding(),
+            "worst": _worst(),
+        },
+    }
+
+
+def _object(properties: Schema, optional: tuple[str, ...] = ()) -> Schema:
+    """Return the schema of an object with exactly these keys."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _list_of(definition: str) -> Schema:
+    """Return the schema of a list of one of the definitions."""
+    return {"type": "array", "items": {"$ref": f"#/$defs/{definition}"}}
+
+
+def _settings() -> Schema:
+    """Return the schema of `settings`: `LossSpec`, how columns are read, what the data decided."""
+    plain = {"str": "string", "float": "number", "int": "integer"}
+    allowed = {
+        "objective": OBJECTIVES,
+        "agg": AGGREGATIONS,
+        "adv_norm": ADV_NORMS,
+        "adv_norm_form": ADV_NORM_FORMS,
+    }
+    properties: Schema = {}
+    for one in fields(LossSpec):
+        types = [plain[word] if word != "None" else "null" for word in str(one.type).split(" | ")]
+        properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
+    reading: Schema = {
+        "columns": {"type": "object", "propertyNames": {"enum": list(ROLES)}, "additionalProperties": _TEXT},
+        "layout": {"enum": ["auto", "time"]},
+        "sum_dims": {"type": "boolean"},
+        "bits": {"type": "array", "items": {"enum": list(ROLES)}},
+    }
+    decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
+    optional = (*reading, *decided)
+    return _object({**properties, **reading, **decided}, optional=optional)
+
+
+def _place() -> Schema:
+    """Return the schema of a `where`."""
+    parts = {"path": _TEXT, "row": _COUNT, "position": _COUNT, "token_id": {"type": "integer"}}
+    return _object(parts, optional=("position", "token_id"))
+
+
+def _input() -> Schema:
+    """Return the schema of one entry of `inputs`."""
+    counts = dict.fromkeys(("n_null", "n_nan", "n_posinf", "n_neginf"), _COUNT)
+    column = _object({"column": _TEXT, "dtype": _TEXT, **counts})
+    return _object(
+        {
+            "path": _TEXT,
+            "format": _TEXT,
+            "layout": {"enum": ["flat", "list", "padded", "list<list>", "packed"]},
+            "rows": _COUNT,
+            "bytes": _COUNT,
+            "tokens": _COUNT,
+            "masked": _COUNT,
+            "columns": {
+                "type": "object",
+                "propertyNames": {"enum": list(ROLES)},
+                "additionalProperties": column,
+            },
+            "notes": {"type": "array", "items": _TEXT},
+        }
+    )
+
+
+def _is_nullable(metric: Metric) -> bool:
+    """Tell whether a metric can be null: it depends on a column or on sequences."""
+    return bool(metric.needs) or metric.sequences
+
+
+def _metrics() -> Schema:
+    """Return the schema of `metrics`: each name of the catalogue, its `_finite` twin, no other."""
+    properties: Schema = {}
+    for metric in METRICS.values():
+        if metric.name == BY_AGGREGATION:
+            values = _object(dict.fromkeys(AGGREGATIONS, _NUMBER_OR_NULL), optional=AGGREGATIONS)
+        elif metric.unit == "count":
+            values = {"type": ["integer", "null"] if _is_nullable(metric) else "integer", "minimum": 0}
+        else:
+            values = _NUMBER_OR_NULL
+        properties[metric.name] = {**values, "description": metric.text}
+        if metric.needs:
+            twin = f"the same over the tokens whose columns are finite: {metric.text}"
+            properties[f"{metric.name}_finite"] = {**values, "description": twin}
+    required = ("n_rows", "n_tokens", "n_masked")
+    return _object(properties, optional=tuple(name for name in properties if name not in required))
+
+
+def _nulls() -> Schema:
+    """Return the schema of `nulls`: a reason for each null, under its name; nested names are dotted."""
+    names = [metric.name for metric in METRICS.values() if _is_nullable(metric)]
+    names += [f"{BY_AGGREGATION}.{aggregation}" for aggregation in AGGREGATIONS]
+    twins = [f"{metric.name}_finite" for metric in METRICS.values() if metric.needs]
+    twins += [f"{BY_AGGREGATION}_finite.{aggregation}" for aggregation in AGGREGATIONS]
+    note = _object(
+        {
+            "reason": {"type": "string", "minLength": 1},
+            "nonfinite": {"enum": ["nan", "inf", "-inf"]},
+            "where": {"$ref": "#/$defs/place"},
+        },
+        optional=("nonfinite", "where"),
+    )
+    return {"type": "object", "propertyNames": {"enum": [*names, *twins]}, "additionalProperties": note}
+
+
+def _group() -> Schema:
+    """Return the schema of one entry of `groups`."""
+    key = {"type": "object", "minProperties": 1}
+    return _object({"key": key, "metrics": {"$ref": "#/$defs/metrics"}, "nulls": {"$ref": "#/$defs/nulls"}})
+
+
+def _finding() -> Schema:
+    """Return the schema of one finding."""
+    return _object(
+        {
+            "code": {"enum": list(RULES)},
+            "severity": {"enum": ["error", "warning", "info"]},
+            "count": _COUNT,
+            "message": _TEXT,
+            "advice": _TEXT,
+            "where": {"$ref": "#/$defs/place"},
+        },
+        optional=("where",),
+    )
+
+
+def _worst() -> Schema:
+    """Return the schema of one worst token."""
+    return _object(
+        {
+            "by": {"enum": ["log_ratio", "loss"]},
+            "where": {"$ref": "#/$defs/place"},
+            "log_probs": _NUMBER,
+            "old_log_probs": _NUMBER,
+            "advantage": _NUMBER_OR_NULL,
+            "log_ratio": _NUMBER,
+            "ratio": _NUMBER_OR_NULL,
+            "loss": _NUMBER_OR_NULL,
+            "branch": _TEXT,
+        }
+    )

@@ -1,0 +1,186 @@
+"""Aggregations over sequences and groups, and the total loss."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ppocli.core.partials import KEYED, SEQUENCE_SUM
+from ppocli.core.spec import AGGREGATIONS
+from ppocli.engine.summary import Summary, Tally, add_tallies, any_nan, exp, negated, nonfinite_of, roles_of
+from ppocli.kernels import sequence
+
+POLICY = ("log_probs", "old_log_probs", "advantages")
+RATIO = ("log_probs", "old_log_probs")
+SELECTION_OF = {"loss": "policy", "value": "value", "entropy": "entropy", "ref_k3": "ref"}
+"""The selection that each aggregated term is taken over."""
+
+
+def horizon_of(s: Summary) -> int:
+    """Return the divisor of seq-mean-token-sum-norm."""
+    longest = s.totals.seq_extremes[sequence.X_LENGTH, 1]
+    return s.spec.horizon or (int(longest) if np.isfinite(longest) else 0)
+
+
+def why_not(s: Summary, agg: str) -> str | None:
+    """Say why an aggregation cannot be had, or None."""
+    if agg.startswith("seq-"):
+        if s.totals.no_sequences:
+            return s.totals.no_sequences
+        if not s.totals.has_sequences:
+            return "the input has no sequences: no list columns, no 2-D arrays, no sequence_id"
+    if agg == "group-mean":
+        if s.totals.groups is None:
+            return "the input has no group_id"
+        if s.totals.n_groups_over:
+            return "more than 1,000,000 groups"
+    return None
+
+
+def aggregate(s: Summary, term: str, agg: str) -> float:
+    """Return one term with one aggregation, over finite tokens; NaN where nothing is there."""
+    selection = SELECTION_OF[term]
+    n = s.count(selection)
+    if n == 0:
+        return math.nan
+    if agg == "token-mean":
+        return s.mean(term, selection, term if term in ("loss", "entropy") else None)
+    if agg == "token-sum":
+        return s.total(term)
+    k = KEYED.index(term)
+    if agg == "group-mean":
+        table = s.totals.groups
+        if table is None:
+            return math.nan
+        pair = np.zeros(2)
+        groups = sequence.mean_over_groups(table.states, table.n, k, pair)
+        return float(pair[0] / groups + pair[1] / groups) if groups else math.nan
+    n_sequences = sequence_sum(s, f"n_{term}")
+    kind = "mean" if agg == "seq-mean-token-mean" else "sum"
+    value = sequence_sum(s, f"{term}_{kind}") / n_sequences if n_sequences else math.nan
+    return value / horizon_of(s) if agg == "seq-mean-token-sum-norm" else value
+
+
+def sequence_sum(s: Summary, name: str) -> float:
+    """Return a sum over sequences; infinite or NaN where it overflows."""
+    which = SEQUENCE_SUM[name]
+    overflow = nonfinite_of(add_tallies(s.totals.seq_nonfinite[which]))
+    if overflow:
+        return float(overflow)
+    return float(s.totals.seq_hi[which] + s.totals.seq_lo[which])
+
+
+def put_aggregates(s: Summary) -> None:
+    """Enter the policy loss with every aggregation that the input allows, and the chosen one."""
+    table: dict[str, float | None] = {}
+    tally = s.tally("loss")
+    for agg in AGGREGATIONS:
+        why = why_not(s, agg)
+        if why and agg != s.spec.agg:
+            continue
+        name = f"policy_loss_by_agg.{agg}"
+        if why:
+            s.put_null("policy_loss", f"{agg}: {why}")
+            continue
+        s.put(name, aggregate(s, "loss", agg), POLICY, tally)
+        table[agg] = s.metrics.pop(name)
+        twin = s.metrics.pop(f"{name}_finite", None)
+        s.nulls.pop(f"{name}_finite", None)
+        if agg == s.spec.agg:
+            s.put("policy_loss", twin if twin is not None else aggregate(s, "loss", agg), POLICY, tally)
+    s.metrics["policy_loss_by_agg"] = table
+
+
+def put_sequences(s: Summary) -> None:
+    """Enter the ratios of whole sequences."""
+    if not s.totals.has_sequences and not s.totals.no_sequences:
+        return
+    names = ("seq_ratio_geo", "seq_ratio_geo_min", "seq_ratio_geo_max", "seq_ratio_product", "seq_log_ratio_mean")
+    names += ("seq_log_ratio_min", "seq_log_ratio_max", "seq_clip_frac", "n_sequences")
+    if s.totals.no_sequences:
+        for name in names:
+            s.put_null(name, s.totals.no_sequences)
+        return
+    s.put_count("n_sequences", int(sequence_sum(s, "n_sequences")))
+    n = sequence_sum(s, "n_log_ratio")
+
+    def tally_of(name: str) -> Tally:
+        which = SEQUENCE_SUM[name]
+        return add_tallies(s.totals.seq_nonfinite[which], s.totals.seq_terms[which])
+
+    def mean_of(name: str) -> float:
+        return sequence_sum(s, name) / n if n else math.nan
+
+    places = s.totals.seq_places
+    geo_low, geo_high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_GEO])
+    low, high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_LOG_RATIO])
+    geo, total = tally_of("ratio_geo"), tally_of("log_ratio_sum")
+    constant = geo_low == geo_high
+    s.put("seq_ratio_geo", exp(geo_low) if constant else mean_of("ratio_geo"), RATIO, geo)
+    s.put("seq_ratio_geo_min", exp(geo_low), RATIO, (geo[0], 0, 0), where=places.get((sequence.X_GEO, 0)))
+    s.put("seq_ratio_geo_max", exp(geo_high), RATIO, geo, where=places.get((sequence.X_GEO, 1)))
+    at_most = places.get((sequence.X_LOG_RATIO, 1))
+    s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_of("ratio_product"), where=at_most)
+    s.put("seq_log_ratio_mean", mean_of("log_ratio_sum"), RATIO, total)
+    s.put("seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0)))
+    s.put("seq_log_ratio_max", high, RATIO, (total[0], total[1], 0), where=at_most)
+    s.put("seq_clip_frac", mean_of("outside"), RATIO)
+
+
+def put_groups(s: Summary) -> None:
+    """Enter what is known of groups."""
+    table = s.totals.groups
+    if table is None:
+        return
+    if s.totals.n_groups_over:
+        for name in ("n_groups", "zero_variance_group_frac"):
+            s.put_null(name, "more than 1,000,000 groups")
+        return
+    states = table.states[: table.n]
+    valid = states[:, sequence.VALID] > 0
+    known = states[:, sequence.ADV_MIN] <= states[:, sequence.ADV_MAX]
+    flat = known & (states[:, sequence.ADV_MIN] == states[:, sequence.ADV_MAX])
+    s.put_count("n_groups", int(valid.sum()))
+    share = float(flat.sum() / known.sum()) if known.any() else math.nan
+    s.put("zero_variance_group_frac", share, ("advantages",))
+
+
+def put_total_loss(s: Summary) -> None:
+    """Enter policy_loss + vf_coef value_loss - ent_coef entropy_mean + kl_coef ref_kl_k3, each so aggregated.
+
+    A term whose coefficient is 0 is not evaluated; one whose column is missing counts only if its coefficient was
+    given by hand, and then makes the total null.
+    """
+    spec = s.spec
+    terms = [("loss", 1.0, POLICY)]
+    for term, given, default, sign, roles in (
+        ("value", spec.vf_coef, 0.5, 1.0, ("values", "returns")),
+        ("entropy", spec.ent_coef, 0.0, -1.0, ("entropy",)),
+        ("ref_k3", spec.kl_coef, 0.0, 1.0, ("log_probs", "ref_log_probs")),
+    ):
+        coefficient = default if given is None else given
+        if coefficient == 0.0:
+            continue
+        needed = roles_of(SELECTION_OF[term], spec) if term == "value" else roles
+        if s.has(needed):
+            terms.append((term, sign * coefficient, needed))
+        elif given is not None:
+            missing = ", ".join(role for role in needed if role not in s.totals.roles)
+            s.put_null("total_loss", f"{term} has a coefficient but no column for {missing}")
+            return
+    why = why_not(s, spec.agg)
+    if why:
+        s.put_null("total_loss", f"{spec.agg}: {why}")
+        return
+    value = sum(weight * aggregate(s, term, spec.agg) for term, weight, _ in terms)
+    tallies = [s.tally(term) if weight > 0 else negated(s.tally(term)) for term, weight, _ in terms]
+    roles = tuple(dict.fromkeys(role for _, _, needed in terms for role in needed))
+    s.put("total_loss", value, roles, _sum_tally(tallies))
+
+
+def _sum_tally(tallies: list[Tally]) -> Tally:
+    """Return the counts of a sum of means: NaN if one mean is NaN, else their infinities."""
+    if any(nonfinite_of(tally) == "nan" for tally in tallies):
+        return any_nan((1, 0, 0))
+    return add_tallies(*tallies)

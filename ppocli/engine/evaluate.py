@@ -1,0 +1,257 @@
+"""`evaluate`: files or arrays to an `EvalReport`."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.progress import NoProgress, Progress
+from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
+from ppocli.core.report import EvalReport, Group, InputReport, Skipped
+from ppocli.core.roles import MAIN_ROLES, ROLES
+from ppocli.core.spec import LossSpec
+from ppocli.errors import ExitCode, InputError, UsageProblem
+
+CHUNK_TOKENS = 1 << 20
+"""Tokens that are read at a time; a matter of memory and speed, never of results."""
+
+ID_ROLES = ("sequence_id", "group_id", "step")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One evaluation: what was asked for, and what has been found so far."""
+
+    spec: LossSpec
+    open_readers: Sequence[Callable[[], Reader]]
+    chunk_tokens: int
+    progress: Progress
+    skip_bad: bool
+    paths: Sequence[str]
+    inputs: list[InputReport] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def readers(self) -> Iterator[tuple[int, Reader]]:
+        """Open one input after the other; unreadable ones are skipped only on request."""
+        for index, (path, open_reader) in enumerate(zip(self.paths, self.open_readers, strict=True)):
+            if any(one.path == path and one.reason.startswith("unreadable") for one in self.skipped):
+                continue
+            try:
+                reader = open_reader()
+            except InputError as problem:
+                self.skip(path, problem)
+                continue
+            try:
+                yield index, reader
+            finally:
+                reader.close()
+
+    def skip(self, path: str, problem: InputError) -> None:
+        """Note an unreadable input, or raise."""
+        if not self.skip_bad:
+            raise problem
+        self.skipped.append(Skipped(path, f"unreadable: {problem.message}"))
+
+
+def evaluate_files(
+    paths: Sequence[str],
+    spec: LossSpec | None = None,
+    options: ReadOptions | None = None,
+    *,
+    by: str = "file",
+    worst: int = 0,
+    threads: int | None = None,
+    chunk_rows: int | None = None,
+    allow_empty: bool = False,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+    required_roles: Sequence[str] = MAIN_ROLES,
+) -> EvalReport:
+    """Evaluate files, patterns and directories.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    spec : LossSpec, optional
+    options : ReadOptions, optional
+    by : {"file", "total"}
+        Also report each file's metrics in `groups`, when there is more than one file.
+    worst : int
+        How many of the worst tokens to list by |log_ratio| and by |loss|.
+    threads : int, optional
+        None: what affinity and cgroup allow.
+    chunk_rows : int, optional
+        Tokens read at a time. Changes no result.
+    allow_empty : bool
+        Exit code 0 instead of 5 when there is no valid token.
+    skip_bad : bool
+        Leave unreadable files out, and list them in `skipped`.
+    progress : Progress, optional
+    required_roles : sequence of str
+
+    Returns
+    -------
+    EvalReport
+
+    Raises
+    ------
+    InputError, EmptyInput, UsageProblem
+    """
+    from ppocli.io.source import expand, open_input
+
+    files, skipped = expand(paths)
+    coders = {role: IdCoder() for role in ID_ROLES}
+    wanted = options or ReadOptions()
+
+    def opener(path: str) -> Callable[[], Reader]:
+        return lambda: open_input(path, wanted, coders, required_roles)
+
+    run = _Run(
+        spec=spec or LossSpec(),
+        open_readers=[opener(path) for path in files],
+        chunk_tokens=chunk_rows or CHUNK_TOKENS,
+        progress=progress or NoProgress(),
+        skip_bad=skip_bad,
+        paths=files,
+        skipped=list(skipped),
+    )
+    return _evaluate(run, by, worst, threads, allow_empty)
+
+
+def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
+    """Recompute the PPO loss and its diagnostics from files or from arrays.
+
+    Parameters
+    ----------
+    source : str, path or sequence of them, optional
+        Files, patterns or directories. None: arrays by role.
+    log_probs, old_log_probs, advantages, mask, ... : array-like
+        Arrays by role (`ppocli.core.roles.ROLES`): (N,), padded (B, T) with `mask`, or lists of 1-D arrays; NumPy
+        arrays, PyTorch tensors (detached; bfloat16 through its bits), lists. (N, 1) is squeezed.
+    clip_eps : float
+        Sets `clip_low` and `clip_high`.
+    columns : mapping of role to column name
+    by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
+    **settings
+        The fields of `LossSpec`.
+
+    Returns
+    -------
+    EvalReport
+        Values that are null have a note in `nulls`; nothing is imputed.
+
+    Raises
+    ------
+    InputError
+        A file, column, shape or type that cannot be used.
+    UsageProblem
+        A setting outside its range, or not known.
+    """
+    arrays = {role: settings.pop(role) for role in ROLES if settings.get(role) is not None}
+    spec, options, others = _split(settings)
+    if source is not None:
+        if arrays:
+            raise UsageProblem("give files or arrays, not both", hint=f"arrays given: {', '.join(arrays)}")
+        paths = [source] if isinstance(source, (str, bytes)) or hasattr(source, "__fspath__") else list(source)
+        import os
+
+        return evaluate_files([os.fsdecode(path) for path in paths], spec, options, **others)
+    return _evaluate_arrays(arrays, spec, options, others)
+
+
+def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, Any]]:
+    """Sort keyword settings into those of the loss, of reading and of the run."""
+    eps = settings.pop("clip_eps", None)
+    if eps is not None:
+        settings.setdefault("clip_low", eps)
+        settings.setdefault("clip_high", eps)
+    names = {one.name for one in fields(LossSpec)}
+    spec = LossSpec(**{name: settings.pop(name) for name in list(settings) if name in names})
+    reading = {one.name for one in fields(ReadOptions)}
+    options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
+    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    unknown = set(settings) - known - set(ROLES)
+    if unknown:
+        from ppocli.core.spec import choose
+
+        choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
+    return spec, options, {name: value for name, value in settings.items() if name in known}
+
+
+def _evaluate_arrays(
+    arrays: Mapping[str, Any], spec: LossSpec, options: ReadOptions, others: dict[str, Any]
+) -> EvalReport:
+    """Evaluate arrays in memory."""
+    from ppocli.io.arrays import ArrayReader
+
+    missing = [role for role in MAIN_ROLES if role not in arrays]
+    if missing:
+        raise UsageProblem(
+            f"no array for {', '.join(missing)}",
+            hint="evaluate(path) reads a file; arrays go by role: evaluate(log_probs=..., old_log_probs=..., advantages=...)",
+        )
+    run = _Run(
+        spec=spec,
+        open_readers=[lambda: ArrayReader(arrays, options)],
+        chunk_tokens=others.get("chunk_rows") or CHUNK_TOKENS,
+        progress=others.get("progress") or NoProgress(),
+        skip_bad=False,
+        paths=["<arrays>"],
+    )
+    return _evaluate(
+        run,
+        others.get("by", "file"),
+        others.get("worst", 0),
+        others.get("threads"),
+        others.get("allow_empty", False),
+    )
+
+
+def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
+    """Read every input once, or twice where advantages are normalised, and report."""
+    from ppocli.kernels import _jit
+
+    began = time.perf_counter()
+    notice = _jit.set_threads(threads)
+
+    from ppocli.engine.findings import find
+    from ppocli.engine.metrics import summarise
+    from ppocli.engine.passes import Passes
+
+    passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
+    groups = []
+    shift, scale, settings = passes.normalisation(run)
+    for index, reader in run.readers():
+        report, totals = passes.evaluate(reader, index, shift, scale)
+        run.inputs.append(report)
+        if by == "file" and len(run.paths) > 1:
+            metrics, nulls = summarise(totals, run.spec)
+            groups.append(Group({"file": report.path}, metrics, nulls))
+    total = passes.finish(run.inputs)
+    metrics, nulls = summarise(total, run.spec)
+    code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
+    return EvalReport(
+        settings={**run.spec.to_dict(), **settings, **passes.settings(total)},
+        inputs=tuple(run.inputs),
+        skipped=tuple(run.skipped),
+        metrics=metrics,
+        nulls=nulls,
+        findings=find(total, run.spec, run.inputs),
+        groups=tuple(groups),
+        worst=passes.worst.found(),
+        exit_code=int(code),
+        run={
+            "seconds": time.perf_counter() - began,
+            "threads": _jit.thread_count(),
+            **({"notice": notice} if notice else {}),
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        },
+    )
+
+
+__all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

@@ -1,0 +1,48 @@
+"""Reading ahead: a thread decodes the next chunks while the kernels work on this one."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def read_ahead(source: Iterator[Item], depth: int = 2) -> Iterator[Item]:
+    """Yield the items of `source`, up to `depth` of them made in advance on a thread of its own.
+
+    An exception in `source` is raised here. When the consumer stops early the thread ends at its next item.
+    """
+    items: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def put(item: Item | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                items.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return
+
+    def produce() -> None:
+        try:
+            for item in source:
+                put(item)
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as problem:
+            put(problem)
+
+    thread = threading.Thread(target=produce, name="ppocli-reader", daemon=True)
+    thread.start()
+    try:
+        while (item := items.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()

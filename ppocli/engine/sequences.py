@@ -1,0 +1,206 @@
+"""From pieces to sequences and groups: which token belongs where, and when a sequence is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppocli.core.report import Place
+from ppocli.engine.span import Span
+from ppocli.engine.totals import Floats, Ints, KeyedTable, Plan, Totals
+from ppocli.kernels import layout, sequence
+
+OPEN_LIMIT = 200_000
+"""Sequences of one file that are kept open; beyond it the half that was untouched for longest is closed."""
+
+GROUP_LIMIT = 1_000_000
+"""Groups over the whole input."""
+
+CLOSED_LIMIT = 1_000_000
+"""Closed ids that are remembered, to notice one that comes back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """Where the pieces of a span start, and the first piece of each block."""
+
+    starts: Ints
+    block_pieces: Ints
+
+
+@dataclass(slots=True, eq=False)
+class SequenceStage:
+    """Adds the pieces of one file's spans to its sequences and groups."""
+
+    path: str
+    plan: Plan
+    totals: Totals
+    by_id: bool
+    by_row: bool
+    by_group: bool
+    open_rows: KeyedTable = field(default_factory=KeyedTable)
+    clock: int = 0
+    _state: Floats = field(default_factory=lambda: np.zeros(sequence.N_STATE))
+    _open_row: Ints = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
+    _closed: list[Ints] = field(default_factory=list)
+    _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
+
+    @classmethod
+    def for_span(cls, path: str, span: Span, plan: Plan, totals: Totals) -> SequenceStage:
+        """Decide by the first span what tells sequences apart."""
+        by_id = "sequence_id" in span.arrays
+        by_row = span.row_starts is not None and not by_id
+        by_group = "group_id" in span.arrays
+        totals.has_sequences = by_id or by_row
+        if by_group:
+            totals.groups = KeyedTable()
+        return cls(path, plan, totals, by_id, by_row, by_group)
+
+    def cut(self, span: Span) -> Cut:
+        """Cut a span where a run, a sequence or a group begins."""
+        n = span.n_tokens
+        n_blocks = -(-n // layout.BLOCK)
+        if not (self.by_id or self.by_row or self.by_group):
+            return Cut(np.zeros(0, dtype=np.int64), np.zeros(n_blocks + 1, dtype=np.int64))
+        begins = np.zeros(n, dtype=np.bool_)
+        begins[:: layout.RUN] = True
+        if self.by_row and span.row_starts is not None:
+            starts = span.row_starts - span.origin
+            begins[starts[(starts >= 0) & (starts < n)]] = True
+        for name in ("sequence_id", "group_id", "step"):
+            if name == "step" and not self.by_group:
+                continue
+            for array in (name, f"{name} present"):
+                if array in span.arrays:
+                    values = span.arrays[array]
+                    begins[1:] |= values[1:] != values[:-1]
+        starts = np.flatnonzero(begins)
+        blocks = np.arange(n_blocks + 1, dtype=np.int64) * layout.BLOCK
+        return Cut(starts, np.searchsorted(starts, blocks))
+
+    def add(self, span: Span, cut: Cut, pieces: Floats) -> None:
+        """Add the pieces of a span."""
+        if cut.starts.size == 0:
+            return
+        rows = span.rows_of(cut.starts + span.origin)
+        if self.by_row:
+            sequence.add_rows(
+                rows, pieces, self._state, self._open_row, *self._interval(), *self._targets()
+            )
+        elif self.by_id:
+            self._add_by_id(span, cut.starts, rows, pieces)
+        if self.by_group:
+            self._add_groups(span, cut.starts, rows, pieces)
+        self.clock += cut.starts.size
+
+    def finish(self) -> None:
+        """Close every open sequence, in order of first sight."""
+        if self.by_row and self._open_row[0] >= 0:
+            sequence.close_sequence(self._state, *self._interval(), *self._targets())
+        elif self.by_id:
+            self._close(np.arange(self.open_rows.n))
+        for which in range(sequence.N_EXTREMES):
+            for side in (0, 1):
+                if self._places[which, side] >= 0:
+                    self.totals.seq_places[which, side] = Place(self.path, int(self._places[which, side]))
+
+    def position(self, span: Span, token: int) -> int | None:
+        """Return how many stored tokens of its sequence stand before a token of a span not yet added."""
+        codes, here = span.arrays["sequence_id"], token - span.origin
+        present = span.arrays.get("sequence_id present")
+        if present is not None and present[here] == 0:
+            return None
+        same = codes[:here] == codes[here]
+        if present is not None:
+            same &= present[:here] != 0
+        table = self.open_rows
+        at = sequence.find(table.slots, table.keys, 0, int(codes[here]))
+        before = int(table.states[at, sequence.STORED]) if at >= 0 else 0
+        return before + int(same.sum())
+
+    def _interval(self) -> tuple[float, float]:
+        return float(self.plan.parameters[layout.P_CLIP_FLOOR]), float(self.plan.parameters[layout.P_CLIP_CEILING])
+
+    def _targets(self) -> tuple[Floats, Floats, Ints, Ints, Floats, Ints]:
+        totals = self.totals
+        return totals.seq_hi, totals.seq_lo, totals.seq_nonfinite, totals.seq_terms, totals.seq_extremes, self._places
+
+    def _add_by_id(self, span: Span, starts: Ints, rows: Ints, pieces: Floats) -> None:
+        """Add pieces by their sequence id; close the longest untouched where too many are open."""
+        codes, known = _ids_at(span, "sequence_id", starts)
+        if known.size:
+            self.totals.n_null_ids += int(pieces[known == 0, layout.PIECE_STORED].sum())
+        zeros = np.zeros(codes.size, dtype=np.int64)
+        table = self.open_rows
+        done = 0
+        while done < codes.size:
+            table.reserve(min(table.n + codes.size - done, OPEN_LIMIT))
+            before = table.n
+            table.n, taken = sequence.add_keyed(
+                table.slots, table.keys, table.states, table.touched, table.n, OPEN_LIMIT,
+                zeros[done:], codes[done:], known[done:], rows[done:], pieces[done:], self.clock + done,
+            )  # fmt: skip
+            self._check_returned(table, before)
+            done += taken
+            if done < codes.size:
+                self._close_half()
+
+    def _close_half(self) -> None:
+        """Close the half of the open sequences that was untouched for longest."""
+        table = self.open_rows
+        order = np.argsort(table.touched[: table.n], kind="stable")
+        half = order[: table.n // 2]
+        self._close(half)
+        self._closed.append(table.keys[half, 1].copy())
+        table.keep(np.sort(order[table.n // 2 :]))
+
+    def _close(self, rows: Ints) -> None:
+        sequence.close_rows(rows, self.open_rows.states, *self._interval(), *self._targets())
+
+    def _check_returned(self, table: KeyedTable, before: int) -> None:
+        """Notice ids that come back after their sequence was closed."""
+        if not self._closed or table.n == before or self.totals.no_sequences:
+            return
+        if len(self._closed) > 1:
+            self._closed = [np.concatenate(self._closed)]
+        closed = self._closed[0]
+        fresh = table.keys[before : table.n, 1]
+        inside = (fresh <= closed.max()) & (fresh >= closed.min())
+        if not inside.any():
+            if closed.size > CLOSED_LIMIT:
+                self._closed = [np.array([closed.min(), closed.max()])]
+            return
+        if closed.size == 2 or closed.size > CLOSED_LIMIT:
+            back = inside
+            what = "ids are out of order beyond what can be remembered"
+        else:
+            back = np.isin(fresh, closed)
+            what = f"a sequence_id came back after {OPEN_LIMIT:,} others were open"
+        if back.any():
+            row = int(table.states[before + int(back.argmax()), sequence.FIRST_ROW])
+            self.totals.no_sequences = f"{self.path} row {row}: {what}"
+
+    def _add_groups(self, span: Span, starts: Ints, rows: Ints, pieces: Floats) -> None:
+        """Add pieces to their (step, group_id)."""
+        table = self.totals.groups
+        if table is None or self.totals.n_groups_over:
+            return
+        groups, known = _ids_at(span, "group_id", starts)
+        steps = np.zeros(groups.size, dtype=np.int64)
+        if "step" in span.arrays:
+            steps, known_steps = _ids_at(span, "step", starts)
+            known = known & known_steps if known.size and known_steps.size else known if known.size else known_steps
+        table.reserve(min(table.n + groups.size, GROUP_LIMIT))
+        table.n, taken = sequence.add_keyed(
+            table.slots, table.keys, table.states, table.touched, table.n, GROUP_LIMIT,
+            steps, groups, known, rows, pieces, self.clock,
+        )  # fmt: skip
+        self.totals.n_groups_over = taken < groups.size
+
+
+def _ids_at(span: Span, name: str, starts: Ints) -> tuple[Ints, NDArray[np.uint8]]:
+    """Return the ids of pieces, and which of them are not null (empty: all)."""
+    present = span.arrays.get(f"{name} present")
+    return span.arrays[name][starts], np.zeros(0, dtype=np.uint8) if present is None else present[starts]

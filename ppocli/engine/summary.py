@@ -1,0 +1,226 @@
+"""Totals to metrics: one value or one reason for each name of the catalogue whose columns exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppocli.core.metrics import METRICS
+from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SUM
+from ppocli.core.report import Nonfinite, NullNote, Place
+from ppocli.core.spec import LossSpec
+from ppocli.engine.totals import Totals
+from ppocli.kernels import layout
+
+KINDS = ("null", "NaN", "+inf", "-inf")
+Tally = tuple[int, int, int]
+"""How many terms are NaN, +inf, -inf."""
+
+CLEAN: Tally = (0, 0, 0)
+
+
+def exp(x: float) -> float:
+    """Return exp(x), infinite where it overflows."""
+    return math.inf if x > 709.782712893384 else math.exp(x)
+
+
+def add_tallies(*tallies: Sequence[int]) -> Tally:
+    """Add counts of terms."""
+    nan, posinf, neginf = (sum(int(one[k]) for one in tallies) for k in range(3))
+    return nan, posinf, neginf
+
+
+def negated(tally: Tally) -> Tally:
+    """Return the counts of the negated terms."""
+    return tally[0], tally[2], tally[1]
+
+
+def nonfinite_of(tally: Tally) -> Nonfinite | None:
+    """Return what a sum with such terms is in float64 arithmetic, or None if it is finite."""
+    nan, posinf, neginf = tally
+    if nan or (posinf and neginf):
+        return "nan"
+    if posinf:
+        return "inf"
+    return "-inf" if neginf else None
+
+
+def any_nan(tally: Tally) -> Tally:
+    """Return the counts for a quantity that any term that is not finite makes NaN, such as a variance."""
+    return (sum(tally), 0, 0)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Collects metrics and notes of one set of totals.
+
+    Attributes
+    ----------
+    metrics : dict of name to number or None
+    nulls : dict of name to NullNote
+    """
+
+    totals: Totals
+    spec: LossSpec
+    metrics: dict[str, Any] = field(default_factory=dict)
+    nulls: dict[str, NullNote] = field(default_factory=dict)
+
+    def total(self, name: str) -> float:
+        """Return a sum over the finite tokens of its selection; infinite or NaN where it overflows."""
+        which = SUM[name]
+        overflow = nonfinite_of(add_tallies(self.totals.nonfinite[which]))
+        return float(overflow) if overflow else float(self.totals.hi[which] + self.totals.lo[which])
+
+    def count(self, selection: str) -> int:
+        """Return how many tokens a selection held."""
+        return int(self.totals.hi[SUM[f"n_{selection}"]])
+
+    def tally(self, name: str) -> Tally:
+        """Return how many terms of a sum are not finite."""
+        which = SUM[name]
+        return add_tallies(self.totals.nonfinite[which], self.totals.terms[which])
+
+    def extreme(self, name: str) -> tuple[float, float]:
+        """Return the smallest and largest value of a quantity."""
+        low, high = self.totals.extremes[EXTREMES.index(name)]
+        return float(low), float(high)
+
+    def mean(self, name: str, selection: str, constant: str | None = None) -> float:
+        """Return a mean; exactly the value where the quantity called `constant` does not vary."""
+        n = self.count(selection)
+        if n == 0:
+            return math.nan
+        if constant is not None:
+            low, high = self.extreme(constant)
+            if low == high:
+                return low
+        which = SUM[name]
+        if self.totals.nonfinite[which].any():
+            return self.total(name)
+        return float(self.totals.hi[which] / n + self.totals.lo[which] / n)
+
+    def variance(self, name: str, selection: str, ddof: int = 0, constant: str | None = None) -> float:
+        """Return a variance; exactly 0 where the quantity called `constant` does not vary."""
+        n = self.count(selection)
+        if n <= ddof:
+            return math.nan
+        if constant is not None:
+            low, high = self.extreme(constant)
+            if low == high:
+                return 0.0
+        if self.totals.nonfinite[SUM[name]].any():
+            return math.nan
+        high_part, low_part = self.totals.m2[MOMENTS.index(name)]
+        return max(float(high_part + low_part), 0.0) / (n - ddof)
+
+    def has(self, roles: Iterable[str]) -> bool:
+        """Whether all these columns exist."""
+        return set(roles) <= self.totals.roles
+
+    def put(
+        self,
+        name: str,
+        value: float,
+        roles: Sequence[str],
+        tally: Tally = CLEAN,
+        *,
+        why: str | None = None,
+        where: Place | None = None,
+    ) -> None:
+        """Enter a metric under the rule of strict values.
+
+        Parameters
+        ----------
+        value : float
+            Over the tokens whose `roles` are all finite. NaN: cannot be said, for the reason `why`.
+        tally : Tally
+            Terms that are not finite, of tokens left out and of finite tokens whose term overflows.
+        """
+        bad = self._bad_values(roles)
+        if self.totals.n_tokens == 0:
+            self._null(name, "no valid token")
+        elif bad:
+            first = self._first_bad(roles)
+            self._null(name, f"{bad} at valid tokens", nonfinite_of(tally), first)
+            if math.isfinite(value):
+                self._enter(f"{name}_finite", value)
+            elif math.isnan(value):
+                self._null(f"{name}_finite", why or "no token has finite values, or their ratio overflows float64")
+            else:
+                self._null(f"{name}_finite", "overflows float64", _kind(value), where)
+        elif why is not None and not math.isfinite(value):
+            self._null(name, why)
+        elif (kind := nonfinite_of(tally)) or not math.isfinite(value):
+            self._null(name, "overflows float64", kind or _kind(value), where)
+        else:
+            self._enter(name, value)
+
+    def put_null(self, name: str, reason: str, nonfinite: Nonfinite | None = None) -> None:
+        """Enter a metric that cannot be said."""
+        self._null(name, reason, nonfinite)
+
+    def put_count(self, name: str, value: int) -> None:
+        """Enter a whole number that is known in any case."""
+        self.metrics[name] = int(value)
+
+    def place(self, name: str, side: int) -> Place | None:
+        """Return where an extreme stands."""
+        return self.totals.places.get((name, side))
+
+    def _enter(self, name: str, value: float) -> None:
+        """Write a finite number, whole where the unit is a count; -0.0 becomes 0.0."""
+        base = name.removesuffix("_finite")
+        is_count = base in METRICS and METRICS[base].unit == "count"
+        self.metrics[name] = int(value) if is_count else float(value) + 0.0
+
+    def _null(self, name: str, reason: str, nonfinite: Nonfinite | None = None, where: Place | None = None) -> None:
+        """Write a null with its note."""
+        self.metrics[name] = None
+        self.nulls[name] = NullNote(reason, nonfinite, where)
+
+    def _bad_values(self, roles: Sequence[str]) -> str:
+        """Say which values are not finite in these columns, or nothing."""
+        parts = []
+        for role in roles:
+            counts = self.totals.column_counts[COLUMNS.index(role)] if role in COLUMNS else ()
+            found = [f"{int(n):,} {kind}" for n, kind in zip(counts, KINDS, strict=False) if n]
+            if found:
+                parts.append(f"{' and '.join(found)} in {role}")
+        return "; ".join(parts)
+
+    def _first_bad(self, roles: Sequence[str]) -> Place | None:
+        """Return the first place where one of these columns is not finite, in the order of files and tokens."""
+        places = [self.totals.first_bad[role] for role in roles if role in self.totals.first_bad]
+        order = self.totals.file_order
+        return min(places, key=lambda p: (order.get(p.path, 0), p.row, p.position or 0), default=None)
+
+
+def _kind(value: float) -> Nonfinite:
+    """Name a value that is not finite."""
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
+    """Return the columns of a selection; the value loss needs old values where it is clipped."""
+    clipped = selection == "value" and spec.value_clip is not None
+    return (*SELECTIONS[selection], *(("old_values",) if clipped else ()))
+
+
+def quantile_place(s: Summary, percent: int) -> float:
+    """Return the log-ratio of a quantile: the centre of the first bin whose cumulative share reaches it.
+
+    NaN in the two end bins. Never outside the extremes.
+    """
+    n = s.count("ratio")
+    target = -(-n * percent // 100)
+    reached = 0
+    for index, count in enumerate(s.totals.bins):
+        reached += int(count)
+        if reached >= max(target, 1):
+            break
+    if index in (0, layout.HISTOGRAM_BINS - 1):
+        return math.nan
+    low, high = s.extreme("log_ratio")
+    return min(max((index - layout.HISTOGRAM_HALF - 1) / layout.HISTOGRAM_PER_NAT, low), high)

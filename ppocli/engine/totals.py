@@ -1,0 +1,247 @@
+"""Totals of a file or of a run, and the plan of what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SEQUENCE_SUM, SUM
+from ppocli.core.report import Place
+from ppocli.core.spec import LossSpec
+from ppocli.kernels import layout, merge, sequence
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the kernels are asked to do for one file.
+
+    Attributes
+    ----------
+    roles : frozenset of str
+        Columns that exist, among `COLUMNS`.
+    parameters : (N_PARAMETERS,) float64
+    uses, has : int
+        Selections and columns as bits.
+    needs : tuple of int
+        Columns of each selection as bits.
+    """
+
+    roles: frozenset[str]
+    parameters: Floats
+    uses: int
+    has: int
+    needs: tuple[int, ...]
+
+    def columns_of(self, uses: int) -> int:
+        """Return the columns that some selections need, as bits."""
+        return sum_bits(need for which, need in enumerate(self.needs) if uses >> which & 1)
+
+
+def sum_bits(values: Iterable[int]) -> int:
+    """Return the union of bit sets."""
+    return reduce(or_, values, 0)
+
+
+def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | None = None, shift: float = 0.0,
+              scale: float = 1.0) -> Plan:  # fmt: skip
+    """Choose selections by the columns that exist.
+
+    Parameters
+    ----------
+    only : collection of str, optional
+        Names of selections to keep; None: all.
+    shift, scale : float
+        The objective uses (A - shift) / scale.
+    """
+    have = frozenset(roles) & frozenset(COLUMNS)
+    needs = [sum(1 << COLUMNS.index(role) for role in selected) for selected in SELECTIONS.values()]
+    value_roles = set(SELECTIONS["value"])
+    if spec.value_clip is not None:
+        value_roles.add("old_values")
+        needs[layout.SELECTION["value"]] |= 1 << COLUMNS.index("old_values")
+    uses = 0
+    for name, selected in SELECTIONS.items():
+        if (value_roles if name == "value" else set(selected)) <= have and (only is None or name in only):
+            uses |= 1 << layout.SELECTION[name]
+    parameters = np.full(layout.N_PARAMETERS, np.inf)
+    parameters[layout.P_CLIP_FLOOR] = 1.0 - spec.clip_low
+    parameters[layout.P_CLIP_CEILING] = 1.0 + spec.clip_high
+    optional = (
+        (layout.P_DUAL, spec.dual_clip),
+        (layout.P_DELTA, spec.delta),
+        (layout.P_CLAMP, spec.log_ratio_clamp),
+        (layout.P_VALUE_CLIP, spec.value_clip),
+    )
+    for place, value in optional:
+        if value is not None:
+            parameters[place] = value
+    parameters[layout.P_SHIFT], parameters[layout.P_SCALE] = shift, scale
+    has = sum(1 << COLUMNS.index(role) for role in have)
+    return Plan(have, parameters, uses, has, tuple(needs))
+
+
+def _zeros(*shape: int) -> Floats:
+    return np.zeros(shape)
+
+
+@dataclass(slots=True, eq=False)
+class KeyedTable:
+    """States by a pair of integers, in order of first sight."""
+
+    keys: Ints = field(default_factory=lambda: np.zeros((1024, 2), dtype=np.int64))
+    states: Floats = field(default_factory=lambda: _zeros(1024, sequence.N_STATE))
+    touched: Ints = field(default_factory=lambda: np.zeros(1024, dtype=np.int64))
+    slots: NDArray[np.int32] = field(default_factory=lambda: np.full(4096, -1, dtype=np.int32))
+    n: int = 0
+
+    def reserve(self, n: int) -> None:
+        """Make room for n rows."""
+        capacity = self.keys.shape[0]
+        if n <= capacity:
+            return
+        while capacity < n:
+            capacity *= 2
+        for name in ("keys", "states", "touched"):
+            old = getattr(self, name)
+            new = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
+            new[: self.n] = old[: self.n]
+            setattr(self, name, new)
+        self.slots = np.full(4 * capacity, -1, dtype=np.int32)
+        sequence.rebuild(self.slots, self.keys, self.n)
+
+    def keep(self, rows: Ints) -> None:
+        """Keep these rows, in this order, and forget the rest."""
+        for name in ("keys", "states", "touched"):
+            values = getattr(self, name)
+            values[: rows.size] = values[rows]
+        self.n = rows.size
+        sequence.rebuild(self.slots, self.keys, self.n)
+
+
+@dataclass(slots=True, eq=False)
+class Totals:
+    """Sums, moments, extremes and counters of a file or of a run.
+
+    Attributes
+    ----------
+    hi, lo : (n_sums,) float64; m2 : (n_moments, 2) float64
+    nonfinite, terms : (n_sums, 3) int64
+        Sums of finite tokens that are NaN, +inf, -inf, and such terms of tokens that are left out.
+    extremes : (n_extremes, 2) float64; places : mapping of (name, side) to Place
+        Side 0 is the smallest, 1 the largest.
+    bins : (HISTOGRAM_BINS,) int64
+    column_counts : (n_columns, 4) int64
+        Null, NaN, +inf and -inf at valid tokens of each column.
+    first_bad : mapping of role to Place
+    seq_hi, seq_lo, seq_nonfinite, seq_terms, seq_extremes : sums and extremes over sequences
+    seq_places : mapping of (which, side) to Place
+    groups : KeyedTable, optional
+    no_sequences : str, optional
+        Why sequence metrics are null, or None.
+    has_sequences : bool
+    n_rows, n_files, n_tokens, n_masked, n_positive : int
+        Rows and files; valid and masked tokens; log-probs above 0.
+    n_null_ids : int
+        Stored tokens without a sequence id; they count in no sequence metric.
+    n_groups_over : bool
+        There were more groups than are kept: group metrics are null.
+    """
+
+    hi: Floats = field(default_factory=lambda: _zeros(len(SUM)))
+    lo: Floats = field(default_factory=lambda: _zeros(len(SUM)))
+    m2: Floats = field(default_factory=lambda: _zeros(len(MOMENTS), 2))
+    nonfinite: Ints = field(default_factory=lambda: np.zeros((len(SUM), 3), dtype=np.int64))
+    terms: Ints = field(default_factory=lambda: np.zeros((len(SUM), 3), dtype=np.int64))
+    extremes: Floats = field(default_factory=lambda: np.tile([np.inf, -np.inf], (len(EXTREMES), 1)))
+    places: dict[tuple[str, int], Place] = field(default_factory=dict)
+    bins: Ints = field(default_factory=lambda: np.zeros(layout.HISTOGRAM_BINS, dtype=np.int64))
+    column_counts: Ints = field(default_factory=lambda: np.zeros((len(COLUMNS), 4), dtype=np.int64))
+    first_bad: dict[str, Place] = field(default_factory=dict)
+    seq_hi: Floats = field(default_factory=lambda: _zeros(len(SEQUENCE_SUM)))
+    seq_lo: Floats = field(default_factory=lambda: _zeros(len(SEQUENCE_SUM)))
+    seq_nonfinite: Ints = field(default_factory=lambda: np.zeros((len(SEQUENCE_SUM), 3), dtype=np.int64))
+    seq_terms: Ints = field(default_factory=lambda: np.zeros((len(SEQUENCE_SUM), 3), dtype=np.int64))
+    seq_extremes: Floats = field(default_factory=lambda: np.tile([np.inf, -np.inf], (sequence.N_EXTREMES, 1)))
+    seq_places: dict[tuple[int, int], Place] = field(default_factory=dict)
+    groups: KeyedTable | None = None
+    has_sequences: bool = False
+    no_sequences: str | None = None
+    roles: frozenset[str] = frozenset()
+    n_rows: int = 0
+    n_files: int = 0
+    n_tokens: int = 0
+    n_masked: int = 0
+    n_positive: int = 0
+    n_null_ids: int = 0
+    n_groups_over: bool = False
+    file_order: dict[str, int] = field(default_factory=dict)
+
+    def merge(self, other: Totals, group_limit: int) -> None:
+        """Add the totals of the next file."""
+        merge.merge_row(self.hi, self.lo, self.m2, self.nonfinite, other.hi, other.lo, other.m2)
+        self.nonfinite += other.nonfinite
+        self.terms += other.terms
+        for which, name in enumerate(EXTREMES):
+            self._keep(name, which, other)
+        self.bins += other.bins
+        self.column_counts += other.column_counts
+        for role, place in other.first_bad.items():
+            self.first_bad.setdefault(role, place)
+        self._merge_sequences(other)
+        self._merge_groups(other, group_limit)
+        for name in ("n_rows", "n_files", "n_tokens", "n_masked", "n_positive", "n_null_ids"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def _keep(self, name: str, which: int, other: Totals) -> None:
+        """Keep the extremes of the other file where they go further."""
+        if other.extremes[which, 0] < self.extremes[which, 0]:
+            self.extremes[which, 0] = other.extremes[which, 0]
+            if (name, 0) in other.places:
+                self.places[name, 0] = other.places[name, 0]
+        if other.extremes[which, 1] > self.extremes[which, 1]:
+            self.extremes[which, 1] = other.extremes[which, 1]
+            if (name, 1) in other.places:
+                self.places[name, 1] = other.places[name, 1]
+
+    def _merge_sequences(self, other: Totals) -> None:
+        """Add sums over sequences."""
+        for which in range(self.seq_hi.size):
+            merge.add_to(
+                self.seq_hi, self.seq_lo, which, other.seq_hi[which], other.seq_lo[which], self.seq_nonfinite
+            )
+        self.seq_nonfinite += other.seq_nonfinite
+        self.seq_terms += other.seq_terms
+        for which in range(sequence.N_EXTREMES):
+            if other.seq_extremes[which, 0] < self.seq_extremes[which, 0]:
+                self.seq_extremes[which, 0] = other.seq_extremes[which, 0]
+                if (which, 0) in other.seq_places:
+                    self.seq_places[which, 0] = other.seq_places[which, 0]
+            if other.seq_extremes[which, 1] > self.seq_extremes[which, 1]:
+                self.seq_extremes[which, 1] = other.seq_extremes[which, 1]
+                if (which, 1) in other.seq_places:
+                    self.seq_places[which, 1] = other.seq_places[which, 1]
+
+    def _merge_groups(self, other: Totals, limit: int) -> None:
+        """Add groups by key."""
+        if other.groups is None:
+            return
+        if self.groups is None:
+            self.groups = KeyedTable()
+        mine, theirs = self.groups, other.groups
+        self.n_groups_over |= other.n_groups_over
+        mine.reserve(min(mine.n + theirs.n, limit))
+        n = sequence.merge_keyed(
+            mine.slots, mine.keys, mine.states, mine.n, limit, theirs.keys, theirs.states, theirs.n
+        )
+        if n < 0:
+            self.n_groups_over = True
+        else:
+            mine.n = int(n)

@@ -1,0 +1,102 @@
+"""The tokens with the largest |log_ratio| and the largest |loss|, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppocli.core.partials import EXTREMES
+from ppocli.core.report import WorstToken
+from ppocli.kernels import layout, rare
+
+if TYPE_CHECKING:
+    from ppocli.engine.accumulate import Blocks, FileAccumulator
+    from ppocli.engine.totals import Floats, Plan
+
+
+@dataclass(slots=True)
+class WorstTokens:
+    """Keeps the N worst tokens of a run by each measure; ties go to the earlier file, row and position.
+
+    Only blocks whose extremes reach what is kept so far are looked into, so the cost is that of the kernel.
+    """
+
+    limit: int = 0
+    by_log_ratio: list[tuple[float, WorstToken]] = field(default_factory=list)
+    by_loss: list[tuple[float, WorstToken]] = field(default_factory=list)
+
+    def offer(self, source: FileAccumulator, blocks: Blocks) -> None:
+        """Look through the blocks of a span that may hold a worse token than the last one kept."""
+        if not self.limit or not {"log_probs", "old_log_probs"} <= source.plan.roles:
+            return
+        for name, kept in (("log_ratio", self.by_log_ratio), ("loss", self.by_loss)):
+            low, high = blocks.extremes[:, EXTREMES.index(name)].T
+            reach = np.maximum(np.abs(low), np.abs(high))
+            for block in np.flatnonzero(low <= high):
+                if len(kept) < self.limit or reach[block] > kept[-1][0]:
+                    self._look(source, blocks, int(block), name, kept)
+
+    def found(self) -> tuple[WorstToken, ...]:
+        """Return the tokens kept: by |log_ratio|, then by |loss|."""
+        return tuple(token for _, token in (*self.by_log_ratio, *self.by_loss))
+
+    def _look(
+        self, source: FileAccumulator, blocks: Blocks, block: int, name: str, kept: list[tuple[float, WorstToken]]
+    ) -> None:
+        """Merge the worst tokens of one block into those kept."""
+        span = blocks.span
+        start, stop = blocks.tokens_of(block)
+        old, new = (blocks.widened(role, start, stop) for role in ("old_log_probs", "log_probs"))
+        has_adv = "advantages" in source.plan.roles
+        adv = blocks.widened("advantages", start, stop) if has_adv else np.full(stop - start, np.nan)
+        with np.errstate(all="ignore"):
+            log_ratio = new - old
+            ratio, loss = _losses(log_ratio, adv, source.plan)
+            size = np.abs(log_ratio if name == "log_ratio" else loss)
+            size[~np.isfinite(log_ratio) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
+        if "mask" in span.arrays:
+            size[span.arrays["mask"][start:stop] == 0] = -1.0
+        bound = kept[-1][0] if len(kept) == self.limit else -1.0
+        order = np.argsort(-size, kind="stable")[: self.limit]
+        for i in order[size[order] > bound]:
+            place = source.place(span, span.origin + start + int(i))
+            token = WorstToken(
+                by="log_ratio" if name == "log_ratio" else "loss",
+                where=place,
+                log_probs=float(new[i]),
+                old_log_probs=float(old[i]),
+                advantage=float(adv[i]) if np.isfinite(adv[i]) else None,
+                log_ratio=float(log_ratio[i]),
+                ratio=float(ratio[i]) if np.isfinite(ratio[i]) else None,
+                loss=float(loss[i]) if np.isfinite(loss[i]) else None,
+                branch=_branch(float(ratio[i]), float(adv[i]), source.plan),
+            )
+            kept.append((float(size[i]), token))
+        kept.sort(key=lambda pair: -pair[0])  # stable: the earlier token stays before an equal one
+        del kept[self.limit :]
+
+
+def _losses(log_ratio: Floats, adv: Floats, plan: Plan) -> tuple[Floats, Floats]:
+    """Ratio and loss of each token."""
+    ratio, loss = np.empty_like(log_ratio), np.empty_like(log_ratio)
+    rare.token_terms(log_ratio, adv, plan.parameters, ratio, loss)
+    return ratio, loss
+
+
+def _branch(ratio: float, adv: float, plan: Plan) -> str:
+    """Say which branch of the objective the token took."""
+    p = plan.parameters
+    if adv != adv:
+        return "unknown"
+    used = (adv - p[layout.P_SHIFT]) / p[layout.P_SCALE]
+    if used == 0.0:
+        return "zero advantage"
+    if used > 0.0:
+        return "clipped high" if ratio > p[layout.P_CLIP_CEILING] else "unclipped"
+    if ratio < p[layout.P_CLIP_FLOOR]:
+        return "clipped low"
+    if max(min(ratio, p[layout.P_DELTA]), p[layout.P_CLIP_FLOOR]) > p[layout.P_DUAL]:
+        return "dual clip"
+    return "delta" if ratio > p[layout.P_DELTA] else "unclipped"

@@ -1,0 +1,208 @@
+"""What a Parquet schema offers: the column of each role, its nesting and its element type."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ppocli.core.roles import ROLES
+from ppocli.errors import InputError
+from ppocli.io import convert, lists
+from ppocli.io.columns import resolve
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The column of one role.
+
+    Attributes
+    ----------
+    column : str
+        Its name, dotted below structures.
+    depth : int
+        How many lists deep its values lie, without the lists that are summed.
+    dtype : str
+        Element type by which it is read.
+    summed : bool
+        The innermost lists are action dimensions, to be summed.
+    """
+
+    column: str
+    depth: int
+    dtype: str
+    summed: bool = False
+
+    def __str__(self) -> str:
+        return "list<" * self.depth + self.dtype + ">" * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The columns of one file.
+
+    Attributes
+    ----------
+    by_role : mapping of role to Field
+    depth : int
+        How many lists deep the tokens lie.
+    notes : tuple of str
+    """
+
+    by_role: Mapping[str, Field]
+    depth: int
+    notes: tuple[str, ...]
+
+    @property
+    def layout(self) -> str:
+        """The layout's name in reports."""
+        ids = self.by_role.get("sequence_id")
+        if ids and ids.depth and self.depth:
+            return "packed"
+        return ("flat", "list", "list<list>")[self.depth]
+
+
+def find_fields(schema: Any, path: str, options: ReadOptions, required: Collection[str]) -> Fields:
+    """Resolve the roles of an Arrow schema and check types and nesting.
+
+    Raises
+    ------
+    InputError
+        See `ParquetReader`.
+    """
+    columns, inside = _offered(schema, path)
+    found = resolve(path, columns, options.columns, required, named_only=inside)
+    notes = list(found.notes)
+    fields: dict[str, Field] = {}
+    for role, column in found.columns.items():
+        try:
+            field = _field(schema, role, column, path, options, notes)
+        except InputError as problem:
+            if role != "token_id" or role in options.columns:
+                raise
+            notes.append(f"token_id: not read, {problem.message}")
+            continue
+        if field is not None:
+            fields[role] = field
+    depth = _token_depth(fields, path)
+    token_id = fields.get("token_id")
+    if token_id is not None and token_id.depth != depth:
+        notes.append(f"token_id: not read, column '{token_id.column}' is {token_id}")
+        del fields["token_id"]
+    for role, field in fields.items():
+        if field.depth < depth and ROLES[role].kind != "id":
+            per = "row" if field.depth == 0 else "step"
+            notes.append(f"{role}: one value per {per}, repeated over its tokens")
+    return Fields(fields, depth, tuple(notes))
+
+
+def array_of(batch: Any, column: str) -> Any:
+    """Return a column of a record batch; a dotted name leads into structures and heeds their nulls."""
+    index, rest = _step(batch.schema.names, column)
+    array = batch.column(index)
+    while rest:
+        index, rest = _step([field.name for field in array.type], rest)
+        array = array.flatten()[index]
+    return lists.bare(array)
+
+
+def type_of(schema: Any, column: str) -> Any:
+    """Return a column's Arrow type; a dotted name leads into structures."""
+    index, rest = _step(schema.names, column)
+    kind = schema.field(index).type
+    while rest:
+        index, rest = _step([field.name for field in kind], rest)
+        kind = kind.field(index).type
+    return kind
+
+
+def _step(names: list[str], dotted: str) -> tuple[int, str]:
+    """Return the index of the name that `dotted` begins with, and what is left of it."""
+    if dotted in names:
+        return names.index(dotted), ""
+    head = next(name for name in names if dotted.startswith(f"{name}."))
+    return names.index(head), dotted[len(head) + 1 :]
+
+
+def _offered(schema: Any, path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns with their types, and the fields of structures by dotted name."""
+    columns: dict[str, str] = {}
+    inside: dict[str, str] = {}
+    for field in schema:
+        if field.name in columns:
+            raise InputError(f"duplicate column '{field.name}'", where=path, hint="write each column once")
+        columns[field.name] = lists.describe(field.type)
+        if pa.types.is_struct(field.type):
+            inside.update(_inside(field.type, field.name))
+    structures = [
+        field.name for field in schema if pa.types.is_nested(field.type) and not _is_plain(field.type)
+    ]
+    inside.update({name: columns.pop(name) for name in structures})
+    return columns, {name: text for name, text in inside.items() if name not in columns}
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether a type is a list of any depth over plain values, without structures or maps."""
+    kind = lists.plain(kind)
+    while lists.is_list(kind):
+        kind = lists.plain(kind.value_type)
+    return not pa.types.is_nested(kind)
+
+
+def _inside(kind: Any, prefix: str) -> dict[str, str]:
+    """Return the fields of a structure by dotted name, those of nested structures too."""
+    out: dict[str, str] = {}
+    for field in kind:
+        name = f"{prefix}.{field.name}"
+        if pa.types.is_struct(field.type):
+            out.update(_inside(field.type, name))
+        else:
+            out[name] = lists.describe(field.type)
+    return out
+
+
+def _field(
+    schema: Any, role: str, column: str, path: str, options: ReadOptions, notes: list[str]
+) -> Field | None:
+    """Check the type of a role's column; a mask without a value counts as absent."""
+    kind = type_of(schema, column)
+    depth, leaf = lists.depth_and_leaf(kind)
+    if role == "mask" and leaf == "null":
+        notes.append(f"mask: column '{column}' holds only nulls (type null), counted as absent")
+        return None
+    dtype = convert.read_as(role, column, leaf, options.bits, path)
+    if dtype != leaf:
+        notes.append(f"{role}: {leaf} read as the bits of {dtype} values")
+    summed = options.sum_dims and depth > 0 and ROLES[role].kind == "log_prob"
+    if summed:
+        notes.append(f"{role}: summed over the innermost lists (action dimensions)")
+    if depth - summed > 2:
+        raise InputError(
+            f"column '{column}' ({role}) is {lists.describe(kind)}: lists nest too deep",
+            where=path,
+            hint="at most list<list<...>>: steps, then tokens",
+        )
+    return Field(column, depth - summed, dtype, summed)
+
+
+def _token_depth(fields: Mapping[str, Field], path: str) -> int:
+    """Return how deep the tokens lie, and refuse columns that cannot be brought there."""
+    values = [field for role, field in fields.items() if ROLES[role].kind != "id"]
+    log_probs = [field for role, field in fields.items() if ROLES[role].kind == "log_prob"]
+    deepest = max(log_probs or values or list(fields.values()), key=lambda one: one.depth, default=None)
+    if deepest is None:
+        return 0
+    for role, field in fields.items():
+        above = ROLES[role].kind == "log_prob" and field.depth < deepest.depth and field.dtype != "null"
+        if above or (field.depth > deepest.depth and role != "token_id"):
+            raise InputError(
+                f"column '{field.column}' ({role}) is {field} and column '{deepest.column}' is {deepest}",
+                where=path,
+                hint="log-probs are stored one per token; other columns one per token, step or row",
+            )
+    return deepest.depth

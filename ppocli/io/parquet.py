@@ -1,0 +1,314 @@
+"""Parquet: bounded batches inside row groups, list columns brought to tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
+from ppocli.core.report import ColumnReport, InputReport
+from ppocli.core.roles import MAIN_ROLES, ROLES
+from ppocli.errors import InputError
+from ppocli.io import convert, lists
+from ppocli.io.fields import Field, array_of, find_fields
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# One buffer per column and open iterator: with it a column chunk is never read whole.
+_BUFFER_BYTES = 1 << 18
+
+# Two magics and the length of the footer.
+_LEAST_BYTES = 12
+
+_FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
+
+
+class ParquetReader:
+    """One Parquet file.
+
+    Flat columns, list columns of any kind, and lists of lists; see `lists.RowAligner` for how columns of
+    different nesting meet. Batches are bounded by tokens inside a row group, so that a row group of any size
+    streams.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+    coders : mapping of role to IdCoder
+        Give text ids their codes; a role without one gets its own.
+    required : collection of str
+        Roles that must be found; see `columns.resolve`.
+
+    Raises
+    ------
+    InputError
+        A footer that cannot be read, a missing or ambiguous role, a type or nesting that its role does not
+        take.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        options: ReadOptions,
+        coders: Mapping[str, IdCoder],
+        required: Collection[str] = MAIN_ROLES,
+    ) -> None:
+        self.path = path
+        self._coders = dict(coders)
+        self._null_rows = (0, 0)
+        self._file = _open(path)
+        found = find_fields(self._file.schema_arrow, path, options, required)
+        self._fields, self._depth = found.by_role, found.depth
+        self._report = InputReport(
+            path=path,
+            format="parquet",
+            layout=found.layout,
+            rows=self._file.metadata.num_rows,
+            bytes=Path(path).stat().st_size,
+            columns={role: ColumnReport(one.column, one.dtype) for role, one in self._fields.items()},
+            notes=found.notes,
+        )
+
+    @property
+    def report(self) -> InputReport:
+        """What was found; a pass over the data adds a note about null rows."""
+        count = self._null_rows[1]
+        if not count:
+            return self._report
+        rows = "1 row is" if count == 1 else f"{count} rows are"
+        note = f"{rows} null in every column and passed over"
+        return replace(self._report, notes=(*self._report.notes, note))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close(force=True)
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+        """Yield the rows in stored order; see `ppocli.core.chunk.Reader`.
+
+        Raises
+        ------
+        InputError
+            A page that cannot be decoded or whose checksum is wrong, lists of different lengths in a row, a
+            mask value other than 0 and 1.
+        """
+        chunk_tokens = max(1, chunk_tokens)
+        wanted = [role for role in self._fields if role in roles]
+        read = {role: self._fields[role] for role in [*wanted, *self._structure(wanted)]}
+        first_row = null_rows = 0
+        for batch in self._batches(read, chunk_tokens):
+            arrays = {role: array_of(batch, field.column) for role, field in read.items()}
+            for start, stop in _cuts(arrays, batch.num_rows, chunk_tokens):
+                rows = {role: array.slice(start, stop - start) for role, array in arrays.items()}
+                chunk = self._chunk(rows, wanted, first_row, stop - start)
+                null_rows += chunk.n_null_rows
+                first_row += stop - start
+                yield chunk
+        # A pass over fewer roles can find more rows without a value; the widest one is told.
+        self._null_rows = max(self._null_rows, (len(wanted), null_rows))
+
+    def _structure(self, wanted: list[str]) -> list[str]:
+        """Return a role to read for the lengths of rows where no wanted column of values has them."""
+        if not self._depth:
+            return []
+        full = [
+            role
+            for role, field in self._fields.items()
+            if field.depth == self._depth and (ROLES[role].kind != "id" or role not in wanted)
+        ]
+        return [] if set(full) & set(wanted) else full[:1]
+
+    def _batches(self, read: Mapping[str, Field], chunk_tokens: int) -> Iterator[Any]:
+        """Yield record batches of about `chunk_tokens` tokens."""
+        names = sorted({field.column for field in read.values()})
+        first_row = 0
+        for groups, rows in self._runs(names, chunk_tokens):
+            batches = self._file.iter_batches(rows, row_groups=groups, columns=names)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except _FAILURES as failure:
+                    raise self._damaged(names, first_row, rows, failure) from None
+                if batch is None:
+                    break
+                first_row += batch.num_rows
+                yield batch
+
+    def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
+        """Yield consecutive row groups that are read alike, with the rows of their batches.
+
+        PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A
+        run ends where rows get four times longer or shorter, so that many small row groups cost one scan.
+        """
+        meta = self._file.metadata
+        if not self._depth:
+            yield list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens)
+            return
+        leaves = self._leaves(names)
+        run: list[int] = []
+        low = high = 1
+        for index in range(meta.num_row_groups):
+            group = meta.row_group(index)
+            if not group.num_rows:
+                continue
+            values = max(*(group.column(leaf).num_values for leaf in leaves), group.num_rows)
+            rows = max(1, chunk_tokens * group.num_rows // values)
+            if run and (rows > 4 * low or 4 * rows < high):
+                yield run, low
+                run = []
+            low, high = (min(low, rows), max(high, rows)) if run else (rows, rows)
+            run.append(index)
+        if run:
+            yield run, low
+
+    def _leaves(self, names: list[str]) -> list[int]:
+        """Return the indexes of the Parquet leaf columns below these columns."""
+        schema = self._file.schema
+        paths = [schema.column(index).path for index in range(len(schema))]
+        return [
+            index
+            for index, path in enumerate(paths)
+            if any(f"{path}.".startswith(f"{one}.") for one in names)
+        ]
+
+    def _damaged(self, names: list[str], first_row: int, rows: int, failure: Exception) -> InputError:
+        """Build the error for pages that cannot be decoded; a batch over several row groups is read again."""
+        meta = self._file.metadata
+        ends = np.cumsum([meta.row_group(index).num_rows for index in range(meta.num_row_groups)])
+        bounds = [first_row, min(first_row + rows, int(ends[-1])) - 1]
+        first, last = np.searchsorted(ends, bounds, side="right").tolist()
+        bad = next((index for index in range(first, last) if self._fails(names, index, rows)), last)
+        return InputError(
+            f"the data are damaged: {_one_line(failure)}",
+            where=f"{self.path}, row group {bad}",
+            hint="write or copy the file again",
+        )
+
+    def _fails(self, names: list[str], group: int, rows: int) -> bool:
+        """Return whether a row group cannot be read to its end."""
+        try:
+            for _ in self._file.iter_batches(rows, row_groups=[group], columns=names):
+                pass
+        except _FAILURES:
+            return True
+        return False
+
+    def _chunk(self, arrays: dict[str, Any], wanted: list[str], first_row: int, n_rows: int) -> Chunk:
+        """Turn rows of a batch into a chunk."""
+        for role, array in arrays.items():
+            if self._fields[role].summed:
+                arrays[role] = lists.sum_innermost(array, self._fields[role].dtype)
+        n_tokens, n_null_rows, offsets = n_rows, 0, None
+        if self._depth:
+            per_row = {role: arrays.pop(role) for role in tuple(arrays) if self._is_row_id(role)}
+            names = {role: field.column for role, field in self._fields.items()}
+            aligned = lists.RowAligner(self.path, names).align(arrays, first_row)
+            n_tokens, n_null_rows = int(aligned.offsets[-1]), aligned.n_null_rows
+            if n_tokens == n_rows:
+                # As many codes as tokens are always codes of tokens.
+                index = pa.array(np.repeat(np.arange(n_rows), np.diff(aligned.offsets)))
+                per_row = {role: array.take(index) for role, array in per_row.items()}
+            arrays = {**aligned.arrays, **per_row}
+            offsets = convert.frozen(aligned.offsets)
+        ids = {role: self._ids(role, arrays[role]) for role in wanted if convert.is_id(role)}
+        return Chunk(
+            first_row=first_row,
+            n_rows=n_rows,
+            n_tokens=n_tokens,
+            columns={role: self._column(role, arrays[role]) for role in wanted if convert.is_value(role)},
+            mask=self._mask(arrays["mask"], first_row, offsets) if "mask" in wanted else None,
+            offsets=offsets,
+            sequence_id=ids.get("sequence_id"),
+            group_id=ids.get("group_id"),
+            step=ids.get("step"),
+            n_null_rows=n_null_rows,
+        )
+
+    def _is_row_id(self, role: str) -> bool:
+        """Return whether a role's column holds one id per row."""
+        return convert.is_id(role) and self._fields[role].depth == 0
+
+    def _column(self, role: str, array: Any) -> Column:
+        """Make the column of one role."""
+        field = self._fields[role]
+        if role == "token_id":
+            one = convert.to_ids(lists.values_of(array), lists.present_of(array))
+            return Column(one.codes, one.present)
+        try:
+            return convert.to_column(lists.values_of(array), lists.present_of(array), field.dtype)
+        except ValueError as problem:
+            raise InputError(f"column '{field.column}' ({role}): {problem}", where=self.path) from None
+
+    def _ids(self, role: str, array: Any) -> Ids:
+        """Make the ids of one role."""
+        try:
+            codes = lists.codes_of(array, self._coders.setdefault(role, IdCoder()))
+        except UnicodeDecodeError:
+            raise InputError(
+                f"column '{self._fields[role].column}' ({role}) holds text that is not UTF-8", where=self.path
+            ) from None
+        return convert.to_ids(codes, lists.present_of(array))
+
+    def _mask(self, array: Any, first_row: int, offsets: NDArray[np.int64] | None) -> NDArray[np.uint8]:
+        """Make the mask."""
+        field = self._fields["mask"]
+        try:
+            return convert.to_mask(lists.values_of(array), lists.present_of(array), field.dtype)
+        except convert.BadMaskValue as bad:
+            raise bad.located(self.path, field.column, first_row, offsets) from None
+
+
+def _cuts(arrays: Mapping[str, Any], n_rows: int, chunk_tokens: int) -> Iterator[tuple[int, int]]:
+    """Cut a batch whose rows turned out longer than the mean of their row group."""
+    nested = [lists.leaf_ends(array) for array in arrays.values() if lists.is_list(array.type)]
+    ends = max(nested, key=lambda one: int(one[-1] - one[0]), default=None)
+    if ends is None or ends[-1] - ends[0] <= 2 * chunk_tokens:
+        yield 0, n_rows
+        return
+    start = 0
+    while start < n_rows:
+        reach = int(np.searchsorted(ends, ends[start] + chunk_tokens, side="right")) - 1
+        stop = min(max(start + 1, reach), n_rows)
+        yield start, stop
+        start = stop
+
+
+def _open(path: str) -> Any:
+    """Open a file whose first bytes are those of Parquet."""
+    with Path(path).open("rb") as file:
+        size = file.seek(-4, os.SEEK_END) + 4
+        tail = file.read()
+    if tail == b"PARE":
+        raise InputError("the file is encrypted", where=path, hint="decrypt it first")
+    if tail != b"PAR1" or size < _LEAST_BYTES:
+        raise InputError(
+            "the Parquet file is truncated: it has no footer at its end",
+            where=path,
+            hint="the writer was stopped or the copy is incomplete; write or copy the file again",
+        )
+    try:
+        return pq.ParquetFile(
+            pa.OSFile(os.fsencode(path)),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        )
+    except (pa.ArrowException, OSError) as failure:
+        raise InputError(
+            f"the Parquet footer cannot be read: {_one_line(failure)}",
+            where=path,
+            hint="the file is damaged; write or copy it again",
+        ) from None
+
+
+def _one_line(failure: Exception) -> str:
+    """Return the first line of another library's message."""
+    return str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__

@@ -1,0 +1,274 @@
+"""Paths to files, and files to readers. The one place where paths are looked up and files are told apart."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppocli.core.report import Skipped
+from ppocli.core.roles import MAIN_ROLES
+from ppocli.errors import EmptyInput, InputError
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+
+_SUFFIXES = (".parquet", ".npz")
+
+# What other files begin with, and what to say about them.
+_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
+    (b"\x93NUMPY", "a single .npy array", "save all columns in one file: np.savez(path, log_probs=..., ...)"),
+    (b"ARROW1", "an Arrow IPC file", "write it as Parquet: pyarrow.parquet.write_table(table, path)"),
+    (b"\x89HDF", "an HDF5 file", "write its columns as Parquet or with np.savez"),
+    (b"\x1f\x8b", "a gzip-compressed file", "decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
+    (b"PARE", "an encrypted Parquet file", "decrypt it first"),
+)
+
+
+def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
+    """Turn paths, patterns and directories into files.
+
+    A path that exists is taken literally. Other paths with `*`, `?` or `[` are patterns, `**` for any depth.
+    Directories stand for all `*.parquet` and `*.npz` below them. Matches come in natural order (`part.2`
+    before `part.10`), arguments in the order given, and each file once, whatever the spelling of its path.
+
+    Parameters
+    ----------
+    paths : sequence of str
+
+    Returns
+    -------
+    files : tuple of str
+    skipped : tuple of Skipped
+        Hidden, underscore and foreign files in directories and matches, and repetitions, with the reason.
+
+    Raises
+    ------
+    InputError
+        A path that does not exist and is no pattern.
+    EmptyInput
+        A pattern or directory without a file to read.
+    """
+    for path in paths:
+        if not os.path.lexists(path) and not glob.has_magic(path):
+            raise _not_found(path)
+    found = _Found()
+    for path in paths:
+        if os.path.lexists(path) and not Path(path).is_dir():
+            found.add(path)
+            continue
+        before = found.n_seen
+        if Path(path).is_dir():
+            found.add_directory(path)
+        else:
+            found.add_matches(path)
+        if found.n_seen == before:
+            what = "directory" if Path(path).is_dir() else "pattern"
+            raise EmptyInput(
+                f"no Parquet or NPZ file in '{path}'" if what == "directory" else f"no file matches '{path}'",
+                where=path,
+                hint=_what_is_there(path),
+            )
+    return tuple(found.files.values()), tuple(found.skipped)
+
+
+def open_input(
+    path: str,
+    options: ReadOptions,
+    coders: Mapping[str, IdCoder],
+    required: Collection[str] = MAIN_ROLES,
+) -> Reader:
+    """Open a file by what it holds, not by its name.
+
+    Parameters
+    ----------
+    path : str
+        A local file.
+    options : ReadOptions
+    coders : mapping of role to IdCoder
+        Give text ids their codes, shared by all inputs of a run.
+    required : collection of str
+        Roles that must be found. Empty: whatever is clear is taken, nothing is refused for being absent.
+
+    Raises
+    ------
+    InputError
+        Missing, unreadable, empty, truncated or of another format; and all that the readers refuse.
+    """
+    head = _head(path)
+    if head.startswith(b"PAR1"):
+        from ppocli.io.parquet import ParquetReader
+
+        return ParquetReader(path, options, coders, required)
+    if head.startswith(b"PK"):
+        from ppocli.io.npz import NpzReader
+
+        return NpzReader(path, options, coders, required)
+    raise _foreign(path, head)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The files collected so far, by real path, and what was passed over."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    n_seen: int = 0
+
+    def add(self, path: str) -> None:
+        """Take a file, or note that it is there already."""
+        real = os.path.realpath(path)
+        self.n_seen += 1
+        if real in self.files:
+            self.skipped.append(Skipped(path, f"same file as '{self.files[real]}'"))
+        else:
+            self.files[real] = path
+
+    def consider(self, path: str) -> None:
+        """Take a file from a directory or a pattern if its name and kind are right."""
+        reason = None
+        if not Path(path).exists():
+            reason = "broken link"
+        elif not Path(path).is_file():
+            reason = "not a regular file"
+        elif not path.lower().endswith(_SUFFIXES):
+            reason = "not named *.parquet or *.npz"
+        if reason:
+            self.skipped.append(Skipped(path, reason))
+        else:
+            self.add(path)
+
+    def add_directory(self, directory: str) -> None:
+        """Take the files below a directory, each directory once even if links form a circle."""
+        entered: set[str] = set()
+        for path in _walk(directory, entered):
+            if reason := _hidden(Path(path).name):
+                self.skipped.append(Skipped(path, reason))
+            else:
+                self.consider(path)
+
+    def add_matches(self, pattern: str) -> None:
+        """Take the files that a pattern matches; matched directories stand for the files below them."""
+        written = set(re.split(r"[/\\]", pattern))
+        literal = _literal_parts(pattern)
+        matches = glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 (Path has no such)
+        for path in sorted(matches, key=natural_key):
+            parts = [part for part in Path(path).parts[literal:] if part not in written]
+            marks = {part[0] for part in written if part[:1] in (".", "_")}
+            reason = next(
+                (found for part in parts if part[0] not in marks and (found := _hidden(part))), None
+            )
+            if Path(path).is_dir():
+                if not reason and not pattern.endswith("**"):
+                    self.add_directory(path)
+            elif reason:
+                self.skipped.append(Skipped(path, reason))
+            else:
+                self.consider(path)
+
+
+def natural_key(path: str) -> list[list[str | int]]:
+    """Return a sort key by which numbers in the parts of a path count as numbers."""
+    return [
+        [int(piece) if index % 2 else piece for index, piece in enumerate(re.split(r"([0-9]+)", part))]
+        for part in Path(path).parts
+    ]
+
+
+def _hidden(name: str) -> str | None:
+    """Return why a name marks a file that is not data, if it does."""
+    return {".": "hidden", "_": "name begins with an underscore"}.get(name[:1])
+
+
+def _literal_parts(pattern: str) -> int:
+    """Return how many leading parts of a pattern are plain names."""
+    parts = Path(pattern).parts
+    return next((index for index, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+
+
+def _walk(directory: str, entered: set[str]) -> Iterator[str]:
+    """Yield the files below a directory in natural order; hidden directories as they are, unentered."""
+    real = os.path.realpath(directory)
+    if real in entered:
+        return
+    entered.add(real)
+    try:
+        names = sorted(os.listdir(directory), key=natural_key)  # noqa: PTH208 (names are joined as given)
+    except OSError as failure:
+        raise InputError(f"the directory cannot be read: {failure.strerror}", where=directory) from None
+    for name in names:
+        path = name if os.path.normpath(directory) == "." else os.path.join(directory, name)  # noqa: PTH118
+        if Path(path).is_dir() and not _hidden(name):
+            yield from _walk(path, entered)
+        else:
+            yield path
+
+
+def _not_found(path: str) -> InputError:
+    """Build the error for a path that does not exist, with near names of its folder."""
+    if "://" in path:
+        return InputError("only local files are read", where=path, hint="copy the file here first")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        return InputError("no such file", where=path, hint=f"the folder '{folder}' does not exist either")
+    names = [one.name for one in folder.iterdir()]
+    near = difflib.get_close_matches(Path(path).name, names, n=3)
+    hint = "did you mean " + " or ".join(f"'{folder / name}'" for name in near) + "?" if near else None
+    return InputError("no such file", where=path, hint=hint)
+
+
+def _what_is_there(path: str) -> str:
+    """Return a hint with some names of the folder in which a pattern or directory had no match."""
+    folder = Path(*Path(path).parts[: _literal_parts(path)])
+    if not folder.is_dir():
+        return f"the folder '{folder}' does not exist"
+    names = sorted((one.name for one in folder.iterdir()), key=natural_key)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    listed = ", ".join(f"'{name}'" for name in names[:5])
+    return f"'{folder}' holds {listed}{more}" if names else f"'{folder}' is empty"
+
+
+def _head(path: str) -> bytes:
+    """Return the first bytes of a regular file."""
+    try:
+        if Path(path).is_dir():
+            raise InputError("a directory, not a file", where=path)
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError("not a regular file", where=path, hint="write it to a file first")
+        with Path(path).open("rb") as file:
+            head = file.read(8)
+    except FileNotFoundError:
+        raise _not_found(path) from None
+    except OSError as failure:
+        raise InputError(
+            f"the file cannot be read: {(failure.strerror or '?').lower()}", where=path
+        ) from None
+    if not head:
+        raise InputError(
+            "the file is empty (0 bytes)",
+            where=path,
+            hint="the writer was stopped before it wrote anything; write or copy the file again",
+        )
+    return head
+
+
+def _foreign(path: str, head: bytes) -> InputError:
+    """Build the error for a file of another format."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        from ppocli.io.npz import torch_file
+
+        return torch_file(path)
+    for magic, name, hint in _FOREIGN:
+        if head.startswith(magic):
+            return InputError(f"{name}, not a Parquet or NPZ file", where=path, hint=hint)
+    return InputError(
+        f"not a Parquet or NPZ file: it begins with {head!r}, not with 'PAR1' or 'PK'",
+        where=path,
+        hint="write the columns with pyarrow.parquet.write_table or np.savez",
+    )

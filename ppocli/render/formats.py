@@ -1,0 +1,46 @@
+"""The output formats by name, and the one function that turns a report into text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppocli.core.report import EvalReport
+    from ppocli.render.console import Look
+
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+"""What `-f` takes."""
+
+SUFFIXES = {".json": "json", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".md": "md"}
+"""What `--export` takes, by the suffix of the file."""
+
+
+def eval_text(
+    report: EvalReport,
+    name: str,
+    look: Look,
+    *,
+    digits: int = 6,
+    sort: str | None = None,
+    encoding: str = "utf-8",
+) -> str:
+    """Return a report in one of `FORMATS`; `look`, `digits`, `sort` matter to tables, `encoding` to JSON."""
+    if name == "json":
+        from ppocli.render.json import to_json
+
+        return to_json(report.to_dict(), encoding=encoding)
+    if name == "jsonl":
+        from ppocli.render.json import to_jsonl
+
+        return to_jsonl(report, encoding=encoding)
+    if name in ("csv", "tsv"):
+        from ppocli.render.delimited import to_delimited
+
+        return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "md":
+        from ppocli.render.markdown import eval_markdown
+
+        return eval_markdown(report, digits=digits, sort=sort)
+    from ppocli.render.table import eval_table
+
+    return eval_table(report, look, digits=digits, sort=sort)

@@ -1,0 +1,62 @@
+"""Strict JSON (RFC 8259): the whole document, or one line for each file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ppocli.core.report import EvalReport
+
+
+def to_json(document: Mapping[str, Any], *, encoding: str = "utf-8") -> str:
+    """Return a document as indented JSON that ends with a newline.
+
+    Floats are the shortest text that reads back as the same number; -0.0 is 0.0. JSON is UTF-8: for any other
+    `encoding` all but ASCII is escaped.
+
+    Raises
+    ------
+    ValueError
+        A NaN or an infinity: in a report these are null.
+    """
+    return _dumps(document, encoding, indent=2) + "\n"
+
+
+def to_jsonl(report: EvalReport, *, encoding: str = "utf-8") -> str:
+    """Return one line for each file, of kind "file", and the rest of the document as a last one, "total"."""
+    document = report.to_dict()
+    groups = document.pop("groups", [])
+    lines = [
+        {
+            "schema_version": document["schema_version"],
+            "kind": "file",
+            **group["key"],
+            **{key: value for key, value in group.items() if key != "key"},
+        }
+        for group in groups
+    ]
+    lines.append({**document, "kind": "total"})
+    return "".join(_dumps(line, encoding, indent=None) + "\n" for line in lines)
+
+
+def _dumps(document: Any, encoding: str, *, indent: int | None) -> str:
+    """Return the text; ASCII if the stream is not UTF-8, or if a file name has bytes that are not."""
+    clean = _without_negative_zero(document)
+    if encoding.lower().replace("-", "") == "utf8":
+        text = json.dumps(clean, allow_nan=False, ensure_ascii=False, indent=indent)
+        if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
+            return text
+    return json.dumps(clean, allow_nan=False, ensure_ascii=True, indent=indent)
+
+
+def _without_negative_zero(value: Any) -> Any:
+    """Replace -0.0 by 0.0, tuples by lists."""
+    if isinstance(value, float):
+        return value + 0.0  # -0.0 + 0.0 is 0.0
+    if isinstance(value, Mapping):
+        return {str(key): _without_negative_zero(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_negative_zero(one) for one in value]
+    return value

@@ -1,0 +1,261 @@
+"""The content of the `eval` screen, apart from how it is drawn: header lines and small tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ppocli.core.metrics import METRICS
+from ppocli.render.console import printable
+from ppocli.render.header import header_lines, place_text, words_of
+from ppocli.render.notes import AGGREGATION_NOTES, note_of
+from ppocli.render.nulls import Nulls
+from ppocli.render.numbers import cell_text, count_text, number_text
+
+if TYPE_CHECKING:
+    from ppocli.core.report import EvalReport, Finding, Group, NullNote, WorstToken
+
+BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "objective",
+        (
+            "policy_loss",
+            "policy_loss_se",
+            "unclipped_loss",
+            "clip_frac",
+            "clip_frac_active",
+            "clip_frac_low",
+            "clip_frac_active_low",
+            "clip_frac_high",
+            "clip_frac_active_high",
+            "dual_clip_frac",
+            "delta_clip_frac",
+            "grad_abs_mean",
+            "grad_zero_frac",
+        ),
+    ),
+    ("ratio and KL", tuple(one.name for one in METRICS.values() if one.section == "ratio")),
+    ("sequences", tuple(one.name for one in METRICS.values() if one.section == "sequence")),
+    (
+        "value, entropy, total",
+        (
+            *(one.name for one in METRICS.values() if one.section in ("value", "reference")),
+            "total_loss",
+        ),
+    ),
+    (
+        "advantages, returns",
+        tuple(one.name for one in METRICS.values() if one.section == "data"),
+    ),
+)
+"""The tables of metrics and their rows; each is shown when one of its metrics was reported."""
+
+NONZERO_BLOCKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "overflow, underflow",
+        "overflow, underflow of the ratio: none in any format",
+        tuple(one.name for one in METRICS.values() if one.section == "format"),
+    ),
+    (
+        "missing, not finite",
+        "null, nan or inf at valid tokens, positive log-probs: none",
+        ("n_null", "n_nan", "n_posinf", "n_neginf", "n_positive_log_probs"),
+    ),
+)
+"""Tables of counts that are not zero: title, the line that says there is none, the counts."""
+
+FILE_COLUMNS = ("n_tokens", "policy_loss", "clip_frac", "approx_kl_k3")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    kind : {"metric", "name", "number", "note", "path"}
+        Tables that begin with a "metric" column are aligned with each other; a "note" may wrap, a "path" may
+        be shortened.
+    """
+
+    header: str
+    kind: str = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A small table; without rows its `text` is shown instead."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...] = ()
+    title: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Header lines, then tables."""
+
+    header: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) -> Screen:
+    """Arrange a report for reading.
+
+    Parameters
+    ----------
+    digits : int
+        Significant digits of real numbers.
+    sort : str, optional
+        The metric by which the files were ordered: gets a column beside the usual ones.
+    """
+    made = _Tables(report, digits)
+    blocks = [_files(report, digits, sort)] if len(report.groups) > 1 else []
+    for title, names in BLOCKS:
+        blocks += made.metrics(title, names)
+        if title == "objective":
+            blocks += made.aggregations()
+    for title, none, names in NONZERO_BLOCKS:
+        blocks += made.nonzero(title, none, names)
+    blocks.append(_findings(report.findings))
+    blocks += _worst(report.worst, len(report.inputs) > 1, digits)
+    return Screen((*header_lines(report), *made.nulls.legend()), tuple(blocks))
+
+
+class _Tables:
+    """Makes the tables of metrics of one report."""
+
+    def __init__(self, report: EvalReport, digits: int) -> None:
+        self.report = report
+        self.nulls = Nulls(report, digits)
+        self._words = words_of(report.settings)
+
+    def metrics(self, title: str, names: tuple[str, ...]) -> list[Block]:
+        """Return the table of those of `names` that were reported, or nothing."""
+        rows = tuple(self._row(name) for name in names if name in self.report.metrics)
+        return [Block(_metric_columns(title), rows)] if rows else []
+
+    def nonzero(self, title: str, none: str, names: tuple[str, ...]) -> list[Block]:
+        """Return the counts that are not zero, or one line that says there are none."""
+        metrics = self.report.metrics
+        reported = [name for name in names if name in metrics]
+        if not reported:
+            return []
+        # Where the count itself is null, the one over finite tokens decides.
+        decided = [name for name in reported if metrics.get(f"{name}_finite", metrics[name]) != 0]
+        rows = [self._row(name) for name in decided]
+        hidden = [name for name in reported if name not in decided and metrics[name] is None]
+        if hidden:
+            _, value, note = self._row(hidden[0])
+            rows.append(("all others" if rows else "all", value, note))
+        return [Block(_metric_columns(title), tuple(rows), text=none)]
+
+    def aggregations(self) -> list[Block]:
+        """Return the table of the policy loss with each aggregation."""
+        horizon = self.report.settings.get("horizon")
+        rows = []
+        for name, value in (self.report.metrics.get("policy_loss_by_agg") or {}).items():
+            note = AGGREGATION_NOTES[name]
+            if name.endswith("-norm") and horizon is not None:
+                note = f"{note} {count_text(horizon)}"
+            dotted = f"policy_loss_by_agg.{name}"
+            if value is None:
+                note = self.nulls.note(dotted, note, {})
+            rows.append((name, self.nulls.cell(dotted, value), note))
+        columns = (Column("aggregation", "metric"), Column("policy_loss", "number"), Column("note", "note"))
+        return [Block(columns, tuple(rows))] if rows else []
+
+    def _row(self, name: str) -> tuple[str, str, str]:
+        """Return name, value and note of one metric."""
+        value = self.report.metrics[name]
+        note = note_of(name, self._words)
+        if value is None:
+            note = self.nulls.note(name, note, self.report.metrics)
+        return name, self.nulls.cell(name, value), note
+
+
+def _metric_columns(title: str) -> tuple[Column, ...]:
+    """Return the three columns of a table of metrics."""
+    return Column(title, "metric"), Column("value", "number"), Column("note", "note")
+
+
+def _files(report: EvalReport, digits: int, sort: str | None) -> Block:
+    """Return the table with one row for each file, then the total."""
+    names = [*FILE_COLUMNS, *([sort] if sort and sort not in FILE_COLUMNS else [])]
+    names = [name for name in names if name in report.metrics]
+    columns = (Column("file", "path"), *(Column("tokens" if n == "n_tokens" else n, "number") for n in names))
+
+    def cells(label: str, one: EvalReport | Group) -> tuple[str, ...]:
+        return (label, *(_cell(one.metrics.get(name), one.nulls.get(name), digits) for name in names))
+
+    rows = [cells(printable(str(group.key.get("file", ""))), group) for group in report.groups]
+    return Block(columns, (*rows, cells("total", report)))
+
+
+def _cell(value: float | int | None, note: NullNote | None, digits: int) -> str:
+    """Return one value; a null says which non-finite value the arithmetic would have given."""
+    word = f" ({note.nonfinite})" if value is None and note is not None and note.nonfinite else ""
+    return cell_text(value, digits) + word
+
+
+def _findings(findings: tuple[Finding, ...]) -> Block:
+    """Return the findings with evidence, place and advice."""
+    columns = (Column("finding"), Column("count", "number"), Column("what", "note"))
+    rows = []
+    for one in findings:
+        lines = [printable(one.message)]
+        if one.where is not None:
+            lines.append(f"--> {place_text(one.where)}")
+        lines.append(f"help: {printable(one.advice)}")
+        rows.append((f"{one.severity} {one.code}", count_text(one.count), "\n".join(lines)))
+    return Block(columns, tuple(rows), text="findings: none")
+
+
+def _worst(tokens: tuple[WorstToken, ...], several: bool, digits: int) -> list[Block]:
+    """Return the tokens with the largest |log_ratio| and those with the largest |loss|."""
+    blocks = []
+    for by, title in (
+        ("log_ratio", "tokens with the largest |log_ratio|"),
+        ("loss", "tokens with the largest |loss|"),
+    ):
+        chosen = [one for one in tokens if one.by == by]
+        if chosen:
+            blocks.append(_worst_block(title, chosen, several, digits))
+    return blocks
+
+
+def _worst_block(title: str, tokens: list[WorstToken], several: bool, digits: int) -> Block:
+    """Return one table of tokens; columns that no token fills are left out."""
+    filled = {
+        "file": several,
+        "pos": any(one.where.position is not None for one in tokens),
+        "token": any(one.where.token_id is not None for one in tokens),
+    }
+    columns = [
+        Column("file", "path"),
+        *(Column(h, "number") for h in ("row", "pos", "token", "log_probs", "old\nlog_probs", "ratio")),
+        *(Column(h, "number") for h in ("advantage", "loss")),
+        Column("branch", "note"),
+    ]
+    keep = [filled.get(one.header, True) for one in columns]
+    rows = (tuple(c for c, kept in zip(_worst_cells(t, digits), keep, strict=True) if kept) for t in tokens)
+    return Block(tuple(c for c, kept in zip(columns, keep, strict=True) if kept), tuple(rows), title)
+
+
+def _worst_cells(token: WorstToken, digits: int) -> tuple[str, ...]:
+    """Return all cells of one token."""
+    where = token.where
+    ratio = "inf" if token.ratio is None and token.log_ratio > 0 else cell_text(token.ratio, digits)
+    return (
+        printable(where.path),
+        count_text(where.row),
+        "" if where.position is None else count_text(where.position),
+        "" if where.token_id is None else str(where.token_id),
+        number_text(token.log_probs, digits),
+        number_text(token.old_log_probs, digits),
+        ratio,
+        cell_text(token.advantage, digits),
+        cell_text(token.loss, digits),
+        token.branch,
+    )

@@ -1,0 +1,95 @@
+"""Start-up is structural: what a command may import, counted in `sys.modules`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from contract.command import environment
+
+HEAVY = {"typer", "pydantic", "rich", "numpy", "pyarrow", "numba", "llvmlite", "click"}
+
+SCRIPT = """
+import sys
+from ppocli.cli.app import main
+import io
+stdout, sys.stdout = sys.stdout, io.StringIO()
+code = main(sys.argv[1:])
+import json
+names = sorted({name.partition('.')[0] for name in sys.modules})
+ours = sorted(name for name in sys.modules if name.startswith('ppocli'))
+print(json.dumps([code, names, ours]), file=stdout)
+"""
+
+
+def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
+    """Return the exit code, the heavy packages and our modules that a command has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        env=environment(**changes),
+        timeout=60,
+        check=False,
+    )
+    code, names, ours = json.loads(done.stdout.splitlines()[-1])
+    return code, set(names) & HEAVY, set(ours)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "allowed"),
+    [
+        (["--version"], 0, set()),
+        (["-V"], 0, set()),
+        (["evl"], 2, set()),
+        (["--help"], 0, {"typer"}),
+        (["eval", "--help"], 0, {"typer"}),
+        (["eval"], 2, {"typer"}),
+        (["eval", "x.parquet", "--bad"], 2, {"typer"}),
+        (["schema"], 0, {"typer"}),
+        (["schema", "--help"], 0, {"typer"}),
+        (["explain", "--help"], 0, {"typer"}),
+        # Typer reads values with pydantic.
+        (["explain", "clip_frac"], 0, {"typer", "pydantic"}),
+        (["explain", "--list"], 0, {"typer", "pydantic"}),
+        (["eval", "x.parquet", "--clip-eps", "7"], 2, {"typer", "pydantic"}),
+        (["eval", "x.parquet", "-o", "/nowhere/x"], 2, {"typer", "pydantic"}),
+    ],
+)
+def test_imports_of_a_command(arguments: list[str], code: int, allowed: set[str]) -> None:
+    got, heavy, ours = imported(*arguments)
+    assert got == code
+    assert heavy <= allowed
+    assert not any(name.startswith(("ppocli.engine.", "ppocli.io.", "ppocli.kernels.")) for name in ours)
+
+
+def test_version_imports_next_to_nothing_of_ours() -> None:
+    assert imported("--version")[2] == {
+        "ppocli",
+        "ppocli.cli",
+        "ppocli.cli.app",
+        "ppocli.cli.failures",
+        "ppocli.errors",
+    }
+
+
+def test_only_the_called_command_is_imported() -> None:
+    ours = imported("schema")[2]
+    assert "ppocli.cli.schema" in ours
+    assert not ours & {"ppocli.cli.eval", "ppocli.cli.explain", "ppocli.cli.env", "ppocli.cli.options"}
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import ppocli, sys; print(*(n for n in sys.modules if n.startswith('ppocli')))",
+        ],
+        capture_output=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == b"ppocli\n"

@@ -1,0 +1,118 @@
+"""Every document validates against the schema, and the schema refuses what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import reports
+from contract.command import ppocli
+from jsonschema import Draft202012Validator
+
+from ppocli.core.metrics import METRICS
+from ppocli.core.schema import document_schema
+
+VALIDATOR = Draft202012Validator(document_schema())
+
+
+def document(name: str = "full") -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(reports.BY_NAME[name]().to_dict()))
+    return made
+
+
+def test_the_schema_is_a_schema_and_the_command_prints_it() -> None:
+    Draft202012Validator.check_schema(document_schema())
+    done = ppocli("schema")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout) == document_schema()
+
+
+@pytest.mark.parametrize("name", reports.BY_NAME)
+def test_documents_validate(name: str) -> None:
+    VALIDATOR.validate(document(name))
+    printed = ppocli("eval", name, "-f", "json").stdout
+    VALIDATOR.validate(json.loads(printed))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_described(name: str) -> None:
+    properties = document_schema()["$defs"]["metrics"]["properties"]
+    assert properties[name]["description"] == METRICS[name].text
+    assert (f"{name}_finite" in properties) == bool(METRICS[name].needs)
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda d: d["metrics"].update(clip_fraction=0.1), id="unknown metric"),
+        pytest.param(lambda d: d["metrics"].update(clip_frac="0.1"), id="text for a number"),
+        pytest.param(lambda d: d["metrics"].update(clip_frac=True), id="bool for a number"),
+        pytest.param(lambda d: d["metrics"].update(n_tokens=1.5), id="fraction for a count"),
+        pytest.param(lambda d: d["metrics"].update(n_tokens=-1), id="negative count"),
+        pytest.param(lambda d: d["metrics"].update(n_tokens=None), id="null for a count of tokens"),
+        pytest.param(
+            lambda d: d["metrics"].update(overflow_float16=0.5), id="fraction for an overflow count"
+        ),
+        pytest.param(lambda d: d["metrics"].update(n_tokens_finite=1), id="twin of a metric that has none"),
+        pytest.param(lambda d: d["metrics"].update(policy_loss_by_agg=0.5), id="number for a mapping"),
+        pytest.param(lambda d: d["metrics"]["policy_loss_by_agg"].update(mean=0.5), id="unknown aggregation"),
+        pytest.param(lambda d: d["metrics"].pop("n_masked"), id="no count of masked tokens"),
+        pytest.param(lambda d: d["nulls"].update(policy_loss={}), id="no reason"),
+        pytest.param(lambda d: d["nulls"].update(policy_loss={"reason": ""}), id="empty reason"),
+        pytest.param(lambda d: d["nulls"].update(loss={"reason": "x"}), id="null note of an unknown metric"),
+        pytest.param(
+            lambda d: d["nulls"].update(policy_loss={"reason": "x", "nonfinite": "NaN"}), id="other spelling"
+        ),
+        pytest.param(lambda d: d["settings"].pop("clip_low"), id="a setting is missing"),
+        pytest.param(lambda d: d["settings"].update(clip_eps=0.2), id="unknown setting"),
+        pytest.param(lambda d: d["settings"].update(agg="mean"), id="unknown choice"),
+        pytest.param(lambda d: d["settings"].update(horizon=1.5), id="fraction for a length"),
+        pytest.param(lambda d: d["inputs"][0].update(layout="ragged"), id="unknown layout"),
+        pytest.param(lambda d: d["inputs"][0]["columns"].update(logp={}), id="unknown role"),
+        pytest.param(lambda d: d["inputs"][0]["columns"]["mask"].pop("n_nan"), id="a count is missing"),
+        pytest.param(lambda d: d["findings"][0].update(code="PPO999"), id="other code"),
+        pytest.param(lambda d: d["findings"][0].update(severity="fatal"), id="unknown severity"),
+        pytest.param(lambda d: d["findings"][0]["where"].pop("row"), id="place without a row"),
+        pytest.param(lambda d: d["worst"][0].update(by="ratio"), id="unknown ranking"),
+        pytest.param(lambda d: d.update(kind="check"), id="another kind"),
+        pytest.param(lambda d: d.update(status="fine"), id="unknown status"),
+        pytest.param(lambda d: d.update(exit_code=7), id="unknown exit code"),
+        pytest.param(lambda d: d.update(schema_version=1), id="number for the version"),
+        pytest.param(lambda d: d.pop("run"), id="no run"),
+        pytest.param(lambda d: d.update(extra=1), id="unknown key"),
+    ],
+)
+def test_what_is_wrong_does_not_validate(change: Change) -> None:
+    good = document()
+    bad = copy.deepcopy(good)
+    change(bad)
+    assert bad != good
+    assert VALIDATOR.is_valid(good)
+    assert not VALIDATOR.is_valid(bad)
+
+
+@pytest.mark.parametrize("name", ["nulls", "empty"])
+def test_every_null_has_its_reason(name: str) -> None:
+    made = document(name)
+    absent = [key for key, value in made["metrics"].items() if value is None]
+    absent += [
+        f"policy_loss_by_agg.{key}"
+        for key, one in made["metrics"]["policy_loss_by_agg"].items()
+        if one is None
+    ]
+    assert sorted(absent) == sorted(made["nulls"])
+
+
+def test_settings_of_reading_and_of_the_data_are_allowed() -> None:
+    made = document()
+    made["settings"] |= {"columns": {"mask": "m"}, "layout": "time", "sum_dims": True, "bits": ["log_probs"]}
+    made["settings"] |= {"adv_norm_mean": 0.5, "adv_norm_std": 1.0, "adv_norm_note": "x"}
+    VALIDATOR.validate(made)
+    made["settings"]["columns"] = {"m": "mask"}
+    assert not VALIDATOR.is_valid(made)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ppocli.core.glossary import AGGREGATION_TEXTS, explain
+from ppocli.core.metrics import METRICS
+from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
+from ppocli.core.rules import RULES
+from ppocli.core.spec import AGGREGATIONS
+from ppocli.errors import UsageProblem
+
+
+def test_a_metric(run: Any) -> None:
+    assert run("explain", "approx_kl_k3") == (
+        0,
+        "approx_kl_k3: metric, nats\n"
+        "  mean(expm1(log_ratio) - log_ratio), estimates KL(old || new), never negative.\n"
+        "  Taken over valid tokens: those that the mask does not exclude.\n"
+        "  Needs: log_probs, old_log_probs.\n",
+        "",
+    )
+
+
+def test_a_role(run: Any) -> None:
+    code, out, err = run("explain", "rewards")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "rewards: role of a column",
+        "  reward.",
+        "  Values: real numbers, floating point.",
+        "  Also found as: reward, rew.",
+        "  Set by hand: --col rewards=COLUMN.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("policy_loss_finite", "policy_loss, taken over the tokens whose columns for it are all finite."),
+        ("group-mean", "mean over groups of the mean over the group's valid tokens."),
+        ("New_LogProbs", "Read as log_probs: "),
+        ("logprobs", "May mean log_probs or old_log_probs or rollout_log_probs."),
+        ("neglogp", "Holds minus the log-prob, so it is never taken."),
+        ("probs", "Holds probabilities, so it is never taken."),
+        ("seq_ratio_geo", "Taken over sequences: reported where the input has sequences."),
+    ],
+)
+def test_other_names(run: Any, name: str, part: str) -> None:
+    code, out, _ = run("explain", name)
+    assert code == 0
+    assert part in " ".join(out.split())
+
+
+@pytest.mark.parametrize("spelling", ["PPO101", "ppo101"])
+def test_a_finding(run: Any, spelling: str) -> None:
+    code, out, _ = run("explain", spelling)
+    rule = RULES["PPO101"]
+    assert code == 0
+    assert " ".join(out.split()) == (
+        f"PPO101: finding, error {rule.title}. What to do: {rule.advice}. False alarm: {rule.false_alarm}."
+    )
+
+
+def test_everything_in_the_catalogues_can_be_explained() -> None:
+    assert set(AGGREGATION_TEXTS) == set(AGGREGATIONS)
+    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *AMBIGUOUS, *NEGATED, *PROBABILITIES]
+    names += [alias for role in ROLES.values() for alias in role.aliases]
+    for name in names:
+        title, *text = explain(name)
+        assert title.startswith(f"{name}: ")
+        assert text
+
+
+def test_the_list_names_everything(run: Any) -> None:
+    code, out, err = run("explain", "--list")
+    assert (code, err) == (0, "")
+    listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert listed == [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_an_unknown_name_is_a_usage_error(run: Any) -> None:
+    assert run("explain", "clip_fracs") == (
+        2,
+        "",
+        "error: nothing is known by the name 'clip_fracs'\n"
+        "help: did you mean 'clip_frac'? 'ppocli explain --list' lists all names\n",
+    )
+    with pytest.raises(UsageProblem):
+        explain("nothing_finite")
+
+
+@pytest.mark.parametrize("arguments", [["clip_frac", "--list"]])
+def test_a_name_or_the_list(run: Any, arguments: list[str]) -> None:
+    assert run("explain", *arguments)[0] == 2
