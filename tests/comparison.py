@@ -39,7 +39,7 @@ def differences(
             kind = None if note is None else note.nonfinite
             if note is None or not note.reason:
                 out.append(f"{name} is null without a reason")
-            elif kind != want.nonfinite.get(name) and not uncertain(name, want):
+            elif kind != want.nonfinite.get(name) and not uncertain(name):
                 out.append(f"{name} would have been {kind}, expected {want.nonfinite.get(name)}")
     return out
 
@@ -55,14 +55,14 @@ def flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def uncertain(name: str, want: naive.Result) -> bool:
-    """Quantiles and extremes of values that are not finite have no agreed value."""
-    return name.startswith("ratio_p")
+def uncertain(name: str) -> bool:
+    """Quantiles among NaN, deviations whose squares overflow, the largest of -inf only: no agreed kind."""
+    return name.startswith(("ratio_p", "seq_log_ratio_m")) or name.endswith(("_std", "_se"))
 
 
 def matches(name: str, got: Any, value: Any, want: naive.Result, loose: float) -> bool:
     if name.startswith("ratio_p"):
-        return quantile_matches(got, value)
+        return quantile_matches(got, value, want.settings.log_ratio_clamp)
     scale = want.scale.get(name)
     if scale is not None and scale > HUGE:
         return got is None or close(got, value, MEAN_BOUND * scale)
@@ -80,15 +80,27 @@ def close(got: float, value: float | None, bound: float) -> bool:
 
 
 def spread_error(name: str, want: naive.Result) -> float:
-    """The error of a deviation that is small beside its values: a rounding of the values themselves."""
+    """The error of a deviation that is small beside the values it is taken of.
+
+    A rounding of the values; for the losses, which are centred on the advantages, of their squares.
+    """
+    if name.startswith("policy_loss_se"):
+        return (
+            4.0 * math.sqrt(2.0**-52) * want.scale.get(name.replace("policy_loss_se", "unclipped_loss"), 0.0)
+        )
     if not name.endswith(("_std", "_se")):
         return 0.0
     stem = name.removesuffix("_std").removesuffix("_se")
     return 1e-14 * want.scale.get(f"{stem}_mean", want.scale.get(stem, 0.0))
 
 
-def quantile_matches(got: float | None, value: float | None) -> bool:
-    """Within half a bin; null where the exact quantile lies in an end bin, beyond +-32 nats."""
+def quantile_matches(got: float | None, value: float | None, clamp: float | None) -> bool:
+    """Within half a bin; null where the exact quantile lies in an end bin, beyond +-32 nats.
+
+    A clamp moves what lies in an end bin to its own value.
+    """
     if value is None or value == 0.0 or abs(math.log(value)) > 32.0:
         return got is None
-    return got is not None and abs(got / value - 1.0) <= QUANTILE_BOUND * (1 + 1e-9)
+    if got is None:
+        return clamp is not None and math.isclose(abs(math.log(value)), clamp)
+    return abs(got / value - 1.0) <= QUANTILE_BOUND * (1 + 1e-9)

@@ -16,8 +16,7 @@ from typing import Any
 Token = dict[str, Any]
 Pair = tuple[float | None, float | None]  # a value, and its scale where it is a mean
 
-LOG_PROB_ROLES = ("log_probs", "old_log_probs", "rollout_log_probs", "ref_log_probs")
-REAL_ROLES = (*LOG_PROB_ROLES, "advantages", "values", "old_values", "returns", "rewards", "entropy")
+LOG_PROB_ROLES = {"log_probs", "old_log_probs", "rollout_log_probs", "ref_log_probs"}
 AGGREGATIONS = (
     "token-mean",
     "seq-mean-token-mean",
@@ -62,6 +61,7 @@ class Settings:
 class Result:
     """The metrics by name (None: null), what the null ones would have been, and the scales of means."""
 
+    settings: Settings
     metrics: dict[str, Any] = field(default_factory=dict)
     nonfinite: dict[str, str] = field(default_factory=dict)
     scale: dict[str, float] = field(default_factory=dict)
@@ -122,16 +122,12 @@ def exp(x: float) -> float:
 
 def expm1_minus(x: float) -> float:
     """expm1(x) - x without cancellation: the series, summed exactly enough, for |x| < 1."""
-    if math.isnan(x):
-        return math.nan
     if abs(x) < 1.0:
         terms, term = [], x * x / 2
         for k in range(3, 30):
             terms.append(term)
             term *= x / k
         return math.fsum(terms)
-    if x == math.inf:
-        return math.inf
     try:
         return math.expm1(x) - x
     except OverflowError:
@@ -242,15 +238,16 @@ def by_key(tokens: list[Token], name: str) -> list[list[Token]]:
     return list(out.values())
 
 
-def objective_advantages(tokens: list[Token], s: Settings) -> list[float]:
-    """The advantages that the objective uses."""
+def objective_advantages(tokens: list[Token], s: Settings, valid: list[Token]) -> list[float]:
+    """The advantages that the objective uses; normalised by the finite ones among all valid tokens."""
     stored = [t["advantages"] for t in tokens]
-    if s.adv_norm == "none" or len(stored) < 2:
+    known = [t["advantages"] for t in valid if t["advantages"] is not None and math.isfinite(t["advantages"])]
+    if s.adv_norm == "none" or len(known) < 2:
         return stored
-    if min(stored) == max(stored):
-        centre, deviation = stored[0], 0.0
+    if min(known) == max(known):
+        centre, deviation = known[0], 0.0
     else:
-        centre, deviation = mean(stored), math.sqrt(variance(stored, s.adv_norm_ddof))
+        centre, deviation = mean(known), math.sqrt(variance(known, s.adv_norm_ddof))
     scale = {
         "add": deviation + s.adv_norm_eps,
         "max": larger(deviation, s.adv_norm_eps),
@@ -290,14 +287,17 @@ def quantile(values: list[float], percent: int) -> float:
 
 
 def ess_frac(log_ratios: list[float]) -> float:
-    top = max(log_ratios)
+    """NaN where a ratio is infinite; the largest log-ratio is taken out, so that no square overflows."""
+    top = largest_of(log_ratios)
+    if not math.isfinite(exp(top)):
+        return math.nan
     weights = [exp(d - top) for d in log_ratios]
     return total(weights) * total(weights) / (len(weights) * total(w * w for w in weights))
 
 
 def explained_variance(tokens: list[Token], prediction: str) -> float | None:
     returns = [t["returns"] for t in tokens]
-    if min(returns) == max(returns):
+    if smallest_of(returns) == largest_of(returns):
         return None
     return 1 - variance([t["returns"] - t[prediction] for t in tokens]) / variance(returns)
 
@@ -307,16 +307,22 @@ def explained_variance(tokens: list[Token], prediction: str) -> float | None:
 Formula = Callable[[list[Token]], Pair]
 
 
+def OFF(tokens: list[Token]) -> Pair:
+    """The formula of a metric whose setting is off: null in any case."""
+    return None, None
+
+
 def evaluate(tokens: list[Token], *, n_rows: int | None = None, n_files: int = 1, **choices: Any) -> Result:
     s = Settings(**choices)
     valid = [t for t in tokens if t.get("mask", 1)]
-    out = Result()
+    out = Result(s)
+    used: set[str] = set()
     for name, (roles, formula) in formulas(tokens, s).items():
-        if any(role not in t for role in roles for t in tokens):
-            continue
-        strict(out, name, roles, formula, valid)
+        if all(role in t for role in roles for t in tokens):
+            strict(out, name, roles, formula, valid)
+            used |= set(roles)
     gather_aggregations(out)
-    counts(out, tokens, valid, len(tokens) if n_rows is None else n_rows, n_files)
+    counts(out, tokens, valid, len(tokens) if n_rows is None else n_rows, n_files, used)
     return out
 
 
@@ -334,6 +340,8 @@ def strict(out: Result, name: str, roles: tuple[str, ...], formula: Formula, val
     if len(finite) == len(valid):
         return
     out.metrics[name] = None
+    if formula is OFF:
+        return
     value, scale = formula(finite) if finite else (None, None)
     out.metrics[f"{name}_finite"] = value if value is not None and math.isfinite(value) else None
     if scale is not None:
@@ -358,12 +366,14 @@ def formulas(tokens: list[Token], s: Settings) -> dict[str, tuple[tuple[str, ...
 
 
 def objective_formulas(tokens: list[Token], s: Settings) -> dict[str, tuple[tuple[str, ...], Formula]]:
+    valid = [t for t in tokens if t.get("mask", 1)]
+
     def losses(ts: list[Token]) -> list[float]:
-        return [loss(t, a, s) for t, a in zip(ts, objective_advantages(ts, s), strict=True)]
+        return [loss(t, a, s) for t, a in zip(ts, objective_advantages(ts, s, valid), strict=True)]
 
     def per_token(fn: Callable[[Token, float, Settings], float]) -> Formula:
         return lambda ts: mean_of(
-            float(fn(t, a, s)) for t, a in zip(ts, objective_advantages(ts, s), strict=True)
+            float(fn(t, a, s)) for t, a in zip(ts, objective_advantages(ts, s, valid), strict=True)
         )
 
     def active_low(t: Token, a: float, s: Settings) -> bool:
@@ -556,8 +566,11 @@ def value_formulas(tokens: list[Token], s: Settings) -> dict[str, tuple[tuple[st
     stored = set().union(*tokens)
     clip = s.value_clip
     roles = ("values", "returns") if clip is None else ("values", "old_values", "returns")
+    clipped = clip is not None and "old_values" in stored
     out: dict[str, tuple[tuple[str, ...], Formula]] = {
-        "value_loss": (roles, lambda ts: mean_of(larger(*value_squares(t, s)) for t in ts)),
+        "value_loss": (roles, lambda ts: mean_of(larger(*value_squares(t, s)) for t in ts))
+        if clip is None or clipped
+        else (("values", "returns"), OFF),
         "explained_variance_old": (
             ("returns", "old_values"),
             lambda ts: (explained_variance(ts, "old_values"), None),
@@ -573,7 +586,7 @@ def value_formulas(tokens: list[Token], s: Settings) -> dict[str, tuple[tuple[st
             del out["explained_variance_old"]
     three = ("values", "old_values", "returns")
     if clip is None:
-        out["value_clip_frac"] = out["value_clip_frac_active"] = (three, lambda ts: (None, None))
+        out["value_clip_frac"] = out["value_clip_frac_active"] = (three, OFF)
     else:
         out["value_clip_frac"] = (
             three,
@@ -612,8 +625,11 @@ def gather_aggregations(out: Result) -> None:
             }
 
 
-def counts(out: Result, tokens: list[Token], valid: list[Token], n_rows: int, n_files: int) -> None:
-    stored = [t[r] for t in valid for r in REAL_ROLES if r in t]
+def counts(
+    out: Result, tokens: list[Token], valid: list[Token], n_rows: int, n_files: int, used: set[str]
+) -> None:
+    """What is stored, and what is wrong in the columns that some metric uses."""
+    stored = [t[r] for t in valid for r in used]
     numbers = [x for x in stored if x is not None]
     out.metrics.update(
         n_rows=n_rows,
@@ -625,7 +641,7 @@ def counts(out: Result, tokens: list[Token], valid: list[Token], n_rows: int, n_
         n_posinf=numbers.count(math.inf),
         n_neginf=numbers.count(-math.inf),
         n_positive_log_probs=sum(
-            1 for t in valid for r in LOG_PROB_ROLES if t.get(r) is not None and t[r] > 0
+            1 for t in valid for r in used & LOG_PROB_ROLES if t[r] is not None and t[r] > 0
         ),
     )
     if any("sequence" in t for t in tokens):

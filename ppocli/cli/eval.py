@@ -52,12 +52,12 @@ def run(
     spec, reading = objective.loss_spec(), data.read_options()
     execution.check()
     check_rows(output)
-    destination = plan(output, sources.paths, silent=execution.quiet > 1)
-    quiet = execution.quiet > 0
+    destination = plan(output, sources.paths, silent=execution.is_silent)
 
     from ppocli.engine.evaluate import evaluate_files
 
-    progress = progress_for(execution.progress, look_at(sys.stderr, color=output.color), quiet=quiet)
+    look = look_at(sys.stderr, color=output.color)
+    progress = progress_for(execution.progress, look, quiet=execution.is_quiet)
     try:
         report = evaluate_files(
             sources.paths,
@@ -74,7 +74,7 @@ def run(
     finally:
         progress.finish()
     report = in_order(report, output.sort)
-    for line in notices(report, skip_bad=data.skip_bad, quiet=quiet, verbose=execution.verbose):
+    for line in notices(report, data, execution):
         notice(line)
     destination.deliver(
         lambda form, look, encoding: eval_text(
@@ -113,15 +113,15 @@ def in_order(report: EvalReport, metric: str | None) -> EvalReport:
     return replace(report, groups=tuple(sorted(report.groups, key=key)))
 
 
-def notices(report: EvalReport, *, skip_bad: bool, quiet: bool, verbose: bool) -> Iterator[str]:
+def notices(report: EvalReport, data: DataOptions, execution: RunOptions) -> Iterator[str]:
     """Yield the lines for standard error. What made the exit code 5 is said even when quiet."""
     if report.metrics.get("n_tokens", 0) == 0:
         level = "error" if report.exit_code else "warning"
-        if report.exit_code or not quiet:
+        if report.exit_code or not execution.is_quiet:
             yield f"{level}: no valid token in {_empty_files(report.inputs)}"
-    if quiet:
+    if execution.is_quiet:
         return
-    if skip_bad and report.skipped:
+    if data.skip_bad and report.skipped:
         first = report.skipped[0]
         yield (
             f"warning: {plural(len(report.skipped), 'file')} skipped; the first: "
@@ -129,7 +129,7 @@ def notices(report: EvalReport, *, skip_bad: bool, quiet: bool, verbose: bool) -
         )
     if report.run.get("notice"):
         yield f"warning: {report.run['notice']}"
-    if verbose:
+    if execution.verbose:
         said = (f"{key} {value}" for key, value in report.run.items() if key != "notice")
         yield f"run: {', '.join(said)}"
 

@@ -215,6 +215,16 @@ class RunOptions:
     ] = False
     debug: Annotated[bool, flag(RUN, "--debug", text="Show the traceback of an error.")] = False
 
+    @property
+    def is_quiet(self) -> bool:
+        """Say nothing but what made the exit code other than 0."""
+        return self.quiet > 0
+
+    @property
+    def is_silent(self) -> bool:
+        """Print no result either."""
+        return self.quiet > 1
+
     def check(self) -> None:
         """Refuse counts below 1 and unknown words.
 

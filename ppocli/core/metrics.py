@@ -54,6 +54,13 @@ def _catalogue() -> tuple[Metric, ...]:
         ),
         m("policy_loss_se", "standard error of the token mean of the loss", "", _POLICY, "objective"),
         m("policy_loss_by_agg", "the objective with each aggregation", "", _POLICY, "objective"),
+        m(
+            "policy_loss_micro_batch_mean",
+            "mean over micro-batches of micro_batch stored rows of the token mean of the loss",
+            "",
+            _POLICY,
+            "objective",
+        ),
         m("unclipped_loss", "mean(-ratio * advantage)", "", _POLICY, "objective"),
         m(
             "clip_frac",

@@ -1,8 +1,8 @@
 """Mergeable partial results: the sums, moments and extremes of a block, a file or a whole run.
 
-The names below are the contract between the kernels, which fill one row per block, and the engine, which adds
-rows in order and turns totals into metrics. Sums add in double-double (a pair of float64, error 2^-106), so the
-grouping of blocks into files is the only order that shows, and that order is fixed.
+The names below are the contract between the kernels, which fill one row per block, and the engine, which
+adds rows in order and turns totals into metrics. Sums add in double-double (a pair of float64, error 2^-106),
+so the grouping of blocks into files is the only order that shows, and that order is fixed.
 """
 
 from __future__ import annotations
@@ -95,10 +95,31 @@ COUNTS = tuple(f"n_{name}" for name in SELECTIONS)
 SUMS = (*LANE_SUMS, *RARE_SUMS, *COUNTS)
 SUM = {name: index for index, name in enumerate(SUMS)}
 
-MOMENTS = ("ratio", "loss", "log_ratio", "adv", "return", "reward", "ev_return", "ev_error", "ev_old_return", "ev_old_error")
-"""Quantities whose second moment is kept too, centred per block. Their first moment is the sum of that name."""
+MOMENTS = (
+    "ratio",
+    "loss",
+    "log_ratio",
+    "adv",
+    "return",
+    "reward",
+    "ev_return",
+    "ev_error",
+    "ev_old_return",
+    "ev_old_error",
+)
+"""Quantities whose second moment is kept too, centred per block. Their first moment is the sum so named."""
 
-EXTREMES = ("log_ratio", "loss", "adv", "return", "reward", "ev_return", "ev_old_return", "entropy", "ref_k1")
+EXTREMES = (
+    "log_ratio",
+    "loss",
+    "adv",
+    "return",
+    "reward",
+    "ev_return",
+    "ev_old_return",
+    "entropy",
+    "ref_k1",
+)
 """Quantities whose smallest and largest value are kept."""
 
 PIECE = (

@@ -161,7 +161,7 @@ def kl_k3(log_ratio: Floats) -> Floats:
     """Return expm1(log_ratio) - log_ratio, nats, never negative [5]_.
 
     By its Taylor series, x^2/2 (1 + x/3 (1 + x/4 (...))), for |x| < 0.5: the difference would lose all digits
-    near 0. -inf and +inf both give +inf. The reference KL uses the same function on
+    near 0. -inf gives +inf, +inf gives NaN, as the formula has it. The reference KL uses the same function on
     ref_log_probs - log_probs.
     """
     small = np.abs(log_ratio) < _SERIES_BELOW
@@ -170,7 +170,7 @@ def kl_k3(log_ratio: Floats) -> Floats:
     for k in range(_SERIES_TERMS, 2, -1):
         tail = 1.0 + x / k * tail
     with np.errstate(over="ignore", invalid="ignore"):
-        direct = np.where(log_ratio == np.inf, np.inf, np.expm1(log_ratio) - log_ratio)
+        direct = np.expm1(log_ratio) - log_ratio
     return np.where(small, 0.5 * x * x * tail, direct)
 
 

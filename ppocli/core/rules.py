@@ -1,4 +1,4 @@
-"""Findings: what can be wrong with a rollout file, as stable codes with advice and with what is a false alarm."""
+"""Findings: what can be wrong with rollouts, as stable codes with advice and what would be a false alarm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Rule:
     advice: str
     false_alarm: str
 
-    def found(self, count: int, message: str, where: Place | None = None, severity: Severity | None = None) -> Finding:
+    def found(
+        self, count: int, message: str, where: Place | None = None, severity: Severity | None = None
+    ) -> Finding:
         """Return a finding of this rule."""
         return Finding(self.code, severity or self.severity, count, message, self.advice, where)
 
@@ -42,14 +44,14 @@ RULES: dict[str, Rule] = {
             "PPO101",
             "error",
             "a value at a valid token is missing or not finite",
-            "look at the first place; if the token should not count, mask it; the *_finite values leave such tokens out",
+            "look at the first place; mask the token if it should not count; *_finite leaves it out",
             "none: whatever needs such a value has no result",
         ),
         Rule(
             "PPO102",
             "warning",
             "the ratio overflows a number format",
-            "look at the tokens with the largest log-ratio (--worst 5); a trainer in that format gets inf there",
+            "look at the worst tokens (--worst 5): a trainer in that format gets inf there",
             "the trainer computes ratios in a wider format, or clamps the log-ratio first",
         ),
         Rule(
@@ -84,7 +86,7 @@ RULES: dict[str, Rule] = {
             "PPO403",
             "info",
             "log-probs above 0",
-            "nothing to do for continuous actions; for discrete ones check the sign: is it minus the log-prob?",
+            "nothing to do for continuous actions; for discrete ones check the sign of the columns",
             "densities of continuous actions are above 1 where the policy is sure",
         ),
         Rule(

@@ -96,7 +96,13 @@ def put_sequences(s: Summary) -> None:
     """Enter the ratios of whole sequences."""
     if not s.totals.has_sequences and not s.totals.no_sequences:
         return
-    names = ("seq_ratio_geo", "seq_ratio_geo_min", "seq_ratio_geo_max", "seq_ratio_product", "seq_log_ratio_mean")
+    names: tuple[str, ...] = (
+        "seq_ratio_geo",
+        "seq_ratio_geo_min",
+        "seq_ratio_geo_max",
+        "seq_ratio_product",
+        "seq_log_ratio_mean",
+    )
     names += ("seq_log_ratio_min", "seq_log_ratio_max", "seq_clip_frac", "n_sequences")
     if s.totals.no_sequences:
         for name in names:
@@ -123,7 +129,9 @@ def put_sequences(s: Summary) -> None:
     at_most = places.get((sequence.X_LOG_RATIO, 1))
     s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_of("ratio_product"), where=at_most)
     s.put("seq_log_ratio_mean", mean_of("log_ratio_sum"), RATIO, total)
-    s.put("seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0)))
+    s.put(
+        "seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0))
+    )
     s.put("seq_log_ratio_max", high, RATIO, (total[0], total[1], 0), where=at_most)
     s.put("seq_clip_frac", mean_of("outside"), RATIO)
 
@@ -146,27 +154,39 @@ def put_groups(s: Summary) -> None:
     s.put("zero_variance_group_frac", share, ("advantages",))
 
 
+def put_micro_batches(s: Summary) -> None:
+    """Enter the mean over micro-batches of their token means of the loss."""
+    batches = s.totals.micro_batches
+    if batches is None:
+        return
+    which = SEQUENCE_SUM["loss_mean"]
+    n = batches.seq_hi[SEQUENCE_SUM["n_loss"]]
+    tally = add_tallies(batches.seq_nonfinite[which], batches.seq_terms[which])
+    value = float(batches.seq_hi[which] + batches.seq_lo[which]) / n if n else math.nan
+    overflow = nonfinite_of(add_tallies(batches.seq_nonfinite[which]))
+    s.put("policy_loss_micro_batch_mean", float(overflow) if overflow else float(value), POLICY, tally)
+
+
 def put_total_loss(s: Summary) -> None:
     """Enter policy_loss + vf_coef value_loss - ent_coef entropy_mean + kl_coef ref_kl_k3, each so aggregated.
 
-    A term whose coefficient is 0 is not evaluated; one whose column is missing counts only if its coefficient was
-    given by hand, and then makes the total null.
+    A term whose coefficient is 0 is not evaluated; one whose column is missing counts only if its coefficient
+    was given by hand, and then makes the total null.
     """
     spec = s.spec
-    terms = [("loss", 1.0, POLICY)]
+    terms: list[tuple[str, float, tuple[str, ...]]] = [("loss", 1.0, POLICY)]
     for term, given, default, sign, roles in (
-        ("value", spec.vf_coef, 0.5, 1.0, ("values", "returns")),
-        ("entropy", spec.ent_coef, 0.0, -1.0, ("entropy",)),
-        ("ref_k3", spec.kl_coef, 0.0, 1.0, ("log_probs", "ref_log_probs")),
+        ("value", spec.vf_coef, 0.5, 1.0, roles_of("value", spec)),
+        ("entropy", spec.ent_coef, 0.0, -1.0, roles_of("entropy", spec)),
+        ("ref_k3", spec.kl_coef, 0.0, 1.0, roles_of("ref", spec)),
     ):
         coefficient = default if given is None else given
         if coefficient == 0.0:
             continue
-        needed = roles_of(SELECTION_OF[term], spec) if term == "value" else roles
-        if s.has(needed):
-            terms.append((term, sign * coefficient, needed))
+        if s.has(roles):
+            terms.append((term, sign * coefficient, roles))
         elif given is not None:
-            missing = ", ".join(role for role in needed if role not in s.totals.roles)
+            missing = ", ".join(role for role in roles if role not in s.totals.roles)
             s.put_null("total_loss", f"{term} has a coefficient but no column for {missing}")
             return
     why = why_not(s, spec.agg)

@@ -1,12 +1,12 @@
 """Blocks that hold a null, a NaN or an infinity at a valid token.
 
-Which tokens still count in which terms, what is wrong where, and what float64 arithmetic would have made of it:
-counted here with NumPy over the blocks concerned, apart from the kernels, which only ever see finite values.
+Which tokens still count in which terms, what is wrong where, and what float64 arithmetic would have made of
+it: counted here with NumPy over the blocks concerned, apart from the kernels, which only see finite values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from ppocli.core import partials
 from ppocli.core.partials import SELECTIONS
 from ppocli.kernels import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -27,7 +30,9 @@ def kinds_of(values: Floats, null: Bools) -> tuple[int, int, int, int]:
     return int(null.sum()), int(nan.sum()), int((values == np.inf).sum()), int((values == -np.inf).sum())
 
 
-def terms_of(values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats) -> Iterator[tuple[str, Floats]]:
+def terms_of(
+    values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats
+) -> Iterator[tuple[str, Floats]]:
     """Yield each sum's terms at tokens that may hold anything, without those that miss a value.
 
     Parameters
@@ -129,12 +134,16 @@ def flags_of(values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats)
     with np.errstate(all="ignore"):
         log_ratio = values["log_probs"] - values["old_log_probs"]
         there = ~(null["log_probs"] | null["old_log_probs"])
-        flags |= _flags(log_ratio, there, partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF)
+        flags |= _flags(
+            log_ratio, there, partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
+        )
         if "advantages" in values:
             adv = (values["advantages"] - p[layout.P_SHIFT]) / p[layout.P_SCALE]
             loss = losses_of(log_ratio, adv, p)
             there &= ~null["advantages"]
-            flags |= _flags(loss, there, partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF)
+            flags |= _flags(
+                loss, there, partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
+            )
     return flags
 
 

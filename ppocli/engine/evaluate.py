@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
 from ppocli.core.progress import NoProgress, Progress
@@ -15,6 +14,9 @@ from ppocli.core.report import EvalReport, Group, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec
 from ppocli.errors import ExitCode, InputError, UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 CHUNK_TOKENS = 1 << 20
 """Tokens that are read at a time; a matter of memory and speed, never of results."""
@@ -130,8 +132,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     source : str, path or sequence of them, optional
         Files, patterns or directories. None: arrays by role.
     log_probs, old_log_probs, advantages, mask, ... : array-like
-        Arrays by role (`ppocli.core.roles.ROLES`): (N,), padded (B, T) with `mask`, or lists of 1-D arrays; NumPy
-        arrays, PyTorch tensors (detached; bfloat16 through its bits), lists. (N, 1) is squeezed.
+        Arrays by role (`ppocli.core.roles.ROLES`): (N,), padded (B, T) with `mask`, or lists of 1-D arrays;
+        NumPy arrays, PyTorch tensors (detached; bfloat16 through its bits), lists. (N, 1) is squeezed.
     clip_eps : float
         Sets `clip_low` and `clip_high`.
     columns : mapping of role to column name
@@ -156,7 +158,9 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     if source is not None:
         if arrays:
             raise UsageProblem("give files or arrays, not both", hint=f"arrays given: {', '.join(arrays)}")
-        paths = [source] if isinstance(source, (str, bytes)) or hasattr(source, "__fspath__") else list(source)
+        paths = (
+            [source] if isinstance(source, (str, bytes)) or hasattr(source, "__fspath__") else list(source)
+        )
         import os
 
         return evaluate_files([os.fsdecode(path) for path in paths], spec, options, **others)
@@ -192,7 +196,7 @@ def _evaluate_arrays(
     if missing:
         raise UsageProblem(
             f"no array for {', '.join(missing)}",
-            hint="evaluate(path) reads a file; arrays go by role: evaluate(log_probs=..., old_log_probs=..., advantages=...)",
+            hint="evaluate(path) reads a file; arrays go by role: evaluate(log_probs=..., ...)",
         )
     run = _Run(
         spec=spec,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ppocli.core.partials import COLUMNS
-from ppocli.core.report import Finding, InputReport
 from ppocli.core.rules import RULES
-from ppocli.core.spec import LossSpec
 from ppocli.engine.summary import KINDS, Summary
-from ppocli.engine.totals import Totals
+from ppocli.engine.suspects import PADDING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ppocli.core.report import Finding, InputReport, Severity
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.totals import Totals
 
 RATIO = ("log_probs", "old_log_probs")
 
@@ -17,7 +22,14 @@ RATIO = ("log_probs", "old_log_probs")
 def find(totals: Totals, spec: LossSpec, inputs: Sequence[InputReport]) -> tuple[Finding, ...]:
     """Return what the rules find in the totals of a run, errors first."""
     s = Summary(totals, spec)
-    found = [*_missing_values(totals), *_overflow(s), *_bounds(s), *_positive(s), *_empty_files(inputs)]
+    found = [
+        *_missing_values(totals),
+        *_overflow(s),
+        *_bounds(s),
+        *_positive(s),
+        *_suspects(totals),
+        *_empty_files(inputs),
+    ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))
 
@@ -36,11 +48,13 @@ def _overflow(s: Summary) -> Iterator[Finding]:
     """PPO102, for the formats that trainers compute ratios in."""
     if not s.has(RATIO):
         return
-    counts = {name: int(s.total(f"overflow_{name}")) for name in ("float64", "float32", "bfloat16", "float16")}
+    counts = {
+        name: int(s.total(f"overflow_{name}")) for name in ("float64", "float32", "bfloat16", "float16")
+    }
     if counts["float16"]:
         parts = [f"{n:,} in {name}" for name, n in counts.items() if n]
         message = f"exp(log_ratio) overflows for {', '.join(parts)}"
-        severity = "error" if counts["float64"] else "warning"
+        severity: Severity = "error" if counts["float64"] else "warning"
         yield RULES["PPO102"].found(counts["float16"], message, s.place("log_ratio", 1), severity)
 
 
@@ -66,6 +80,20 @@ def _positive(s: Summary) -> Iterator[Finding]:
         columns = sum(role in s.totals.roles for role in ("log_probs", "old_log_probs", "ref_log_probs"))
         every = ": every one of them" if n == tokens * columns else ""
         yield RULES["PPO403"].found(n, f"{n:,} log-probs are above 0{every}")
+
+
+def _suspects(totals: Totals) -> Iterator[Finding]:
+    """PPO402 and PPO404."""
+    for name, one in totals.suspects.items():
+        tokens = f"{one.count:,} valid token{'s' if one.count != 1 else ''}"
+        if name == PADDING:
+            message = f"{tokens} with log_probs, old_log_probs and advantage all exactly 0: padding?"
+            yield RULES["PPO404"].found(one.count, message, one.where)
+        else:
+            role, value = name.split()
+            yield RULES["PPO402"].found(
+                one.count, f"{tokens} with {role} exactly {value}: a sentinel?", one.where
+            )
 
 
 def _empty_files(inputs: Sequence[InputReport]) -> Iterator[Finding]:

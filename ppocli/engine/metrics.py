@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ppocli.core.formats import FORMATS
-from ppocli.core.report import NullNote
-from ppocli.core.spec import LossSpec
-from ppocli.engine.aggregates import put_aggregates, put_groups, put_sequences, put_total_loss
+from ppocli.engine.aggregates import (
+    put_aggregates,
+    put_groups,
+    put_micro_batches,
+    put_sequences,
+    put_total_loss,
+)
 from ppocli.engine.summary import Summary, add_tallies, any_nan, exp, negated, quantile_place, roles_of
-from ppocli.engine.totals import Totals
 from ppocli.kernels import rare
+
+if TYPE_CHECKING:
+    from ppocli.core.report import NullNote
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.totals import Totals
 
 RATIO = ("log_probs", "old_log_probs")
 POLICY = (*RATIO, "advantages")
@@ -32,6 +41,7 @@ def summarise(totals: Totals, spec: LossSpec) -> tuple[dict[str, object], dict[s
     _put_value(s)
     _put_columns(s)
     if s.has(POLICY):
+        put_micro_batches(s)
         put_total_loss(s)
     _put_counts(s)
     from ppocli.core.metrics import METRICS
@@ -41,7 +51,9 @@ def summarise(totals: Totals, spec: LossSpec) -> tuple[dict[str, object], dict[s
     return {name: s.metrics[name] for name in names}, s.nulls
 
 
-def _put_mean(s: Summary, name: str, total: str, selection: str, constant: str | None = None, sign: int = 1) -> None:
+def _put_mean(
+    s: Summary, name: str, total: str, selection: str, constant: str | None = None, sign: int = 1
+) -> None:
     """Enter the mean of a sum."""
     value = sign * s.mean(total, selection, constant)
     tally = s.tally(total)
@@ -104,7 +116,7 @@ def _clamped(s: Summary, log_ratio: float) -> float:
 
 
 def _order_tally(s: Summary) -> tuple[int, int, int]:
-    """A quantile of values with a NaN among them cannot be said; infinities only move it."""
+    """Return the tally of an order statistic: a NaN spoils it, infinities only move it."""
     return (s.tally("ratio")[0], 0, 0)
 
 
@@ -114,8 +126,16 @@ def _put_ratio_moments(s: Summary) -> None:
     low, high = (exp(_clamped(s, x)) if n else math.nan for x in s.extreme("log_ratio"))
     tally = s.tally("ratio")
     constant = low == high
-    s.put("ratio_mean", low if constant else s.mean("ratio", "ratio"), RATIO, tally, where=s.place("log_ratio", 1))
-    deviation = 0.0 if constant and math.isfinite(low) else math.sqrt(s.variance("ratio", "ratio")) if n else math.nan
+    s.put(
+        "ratio_mean",
+        low if constant else s.mean("ratio", "ratio"),
+        RATIO,
+        tally,
+        where=s.place("log_ratio", 1),
+    )
+    deviation = (
+        0.0 if constant and math.isfinite(low) else math.sqrt(s.variance("ratio", "ratio")) if n else math.nan
+    )
     s.put("ratio_std", deviation, RATIO, any_nan(tally), where=s.place("log_ratio", 1))
     s.put("ratio_min", low, RATIO, (tally[0], 0, 0), where=s.place("log_ratio", 0))
     s.put("ratio_max", high, RATIO, (tally[0], tally[1], 0), where=s.place("log_ratio", 1))
@@ -209,7 +229,7 @@ def _put_columns(s: Summary) -> None:
 
 
 def _put_counts(s: Summary) -> None:
-    """Counts, which are known whatever the values are."""
+    """Enter counts, which are known whatever the values are."""
     totals = s.totals
     s.put_count("n_rows", totals.n_rows)
     s.put_count("n_tokens", totals.n_tokens)
@@ -218,5 +238,3 @@ def _put_counts(s: Summary) -> None:
     for k, name in enumerate(("n_null", "n_nan", "n_posinf", "n_neginf")):
         s.put_count(name, int(totals.column_counts[:, k].sum()))
     s.put_count("n_positive_log_probs", totals.n_positive)
-
-

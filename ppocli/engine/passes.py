@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ppocli.core.chunk import Reader
 from ppocli.core.partials import COLUMNS
-from ppocli.core.progress import Progress
-from ppocli.core.report import ColumnReport, InputReport
-from ppocli.core.spec import LossSpec
-from ppocli.engine.accumulate import FileAccumulator, Workspace
+from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.aggregates import horizon_of
+from ppocli.engine.blocks import Workspace
 from ppocli.engine.pipeline import read_ahead
-from ppocli.engine.sequences import GROUP_LIMIT
+from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
 from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.worst import WorstTokens
 from ppocli.kernels import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ppocli.core.chunk import Reader
+    from ppocli.core.progress import Progress
+    from ppocli.core.report import ColumnReport, InputReport
+    from ppocli.core.spec import LossSpec
 
 IDS = ("mask", "sequence_id", "group_id", "step")
 
@@ -44,18 +48,20 @@ class Passes:
     workspace: Workspace = field(init=False)
     worst: WorstTokens = field(init=False)
     total: Totals = field(init=False)
+    micro: MicroBatches = field(init=False)
     without_sequences: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
         self.worst = WorstTokens(self.n_worst)
         self.total = Totals(roles=frozenset(COLUMNS))
+        self.micro = MicroBatches(self.spec.micro_batch or 0)
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
         """Return shift and scale of the advantages, and what to echo of them.
 
-        (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages of the whole input; one
-        advantage alone is left as it is.
+        (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages of the whole input;
+        one advantage alone is left as it is.
         """
         if self.spec.adv_norm == "none":
             return 0.0, 1.0, {}
@@ -86,7 +92,9 @@ class Passes:
         """Read one input through the kernels and add its totals to the run's."""
         report = reader.report
         plan = make_plan(self.spec, report.columns, shift=shift, scale=scale)
-        accumulator = FileAccumulator(report.path, plan, self.workspace, self.worst)
+        accumulator = FileAccumulator(
+            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
+        )
         for span in self._spans(reader, plan.roles | frozenset(IDS)):
             accumulator.add(span)
         totals = accumulator.finish()
@@ -107,9 +115,9 @@ class Passes:
     def finish(self, inputs: Sequence[InputReport]) -> Totals:
         """Return the totals of the run."""
         total = self.total
+        total.micro_batches = self.micro.finish() if self.micro.n_rows else None
         if not total.n_tokens:
-            roles = [set(report.columns) for report in inputs]
-            total.roles = frozenset(COLUMNS) & (frozenset(set.union(*roles)) if roles else frozenset())
+            total.roles = frozenset(COLUMNS) & {role for report in inputs for role in report.columns}
         if total.has_sequences and self.without_sequences and total.no_sequences is None:
             total.no_sequences = f"{self.without_sequences[0]} has no sequences"
         return total
@@ -139,5 +147,8 @@ def _with_counts(report: InputReport, plan: Plan, totals: Totals) -> InputReport
             columns[role] = replace(column, n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
     notes = report.notes
     if totals.n_null_ids:
-        notes = (*notes, f"sequence_id is null for {totals.n_null_ids:,} tokens: they count in no sequence metric")
+        notes = (
+            *notes,
+            f"sequence_id is null for {totals.n_null_ids:,} tokens: they count in no sequence metric",
+        )
     return replace(report, tokens=totals.n_tokens, masked=totals.n_masked, columns=columns, notes=notes)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Item = TypeVar("Item")
 

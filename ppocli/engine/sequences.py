@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ppocli.core.report import Place
-from ppocli.engine.span import Span
 from ppocli.engine.totals import Floats, Ints, KeyedTable, Plan, Totals
 from ppocli.kernels import layout, sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.engine.span import Span
 
 OPEN_LIMIT = 200_000
 """Sequences of one file that are kept open; beyond it the half that was untouched for longest is closed."""
@@ -31,6 +35,38 @@ class Cut:
 
 
 @dataclass(slots=True, eq=False)
+class MicroBatches:
+    """Means over micro-batches of stored rows, in order over the concatenated input.
+
+    A micro-batch may begin in one file and end in the next, so this is one value for the whole run.
+    """
+
+    n_rows: int
+    totals: Totals = field(default_factory=Totals)
+    _state: Floats = field(default_factory=lambda: np.zeros(sequence.N_STATE))
+    _open: Ints = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
+    _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
+
+    def add(self, rows: Ints, pieces: Floats) -> None:
+        """Add pieces, each of which lies inside one row."""
+        if self.n_rows:
+            sequence.add_rows(
+                rows // self.n_rows, pieces, self._state, self._open, 0.0, np.inf, *self._targets()
+            )
+
+    def finish(self) -> Totals:
+        """Close the last micro-batch; its means stand in the sums over sequences."""
+        if self._open[0] >= 0:
+            sequence.close_sequence(self._state, 0.0, np.inf, *self._targets())
+            self._open[0] = -1
+        return self.totals
+
+    def _targets(self) -> tuple[Floats, Floats, Ints, Ints, Floats, Ints]:
+        t = self.totals
+        return t.seq_hi, t.seq_lo, t.seq_nonfinite, t.seq_terms, t.seq_extremes, self._places
+
+
+@dataclass(slots=True, eq=False)
 class SequenceStage:
     """Adds the pieces of one file's spans to its sequences and groups."""
 
@@ -40,6 +76,8 @@ class SequenceStage:
     by_id: bool
     by_row: bool
     by_group: bool
+    micro: MicroBatches
+    base_row: int
     open_rows: KeyedTable = field(default_factory=KeyedTable)
     clock: int = 0
     _state: Floats = field(default_factory=lambda: np.zeros(sequence.N_STATE))
@@ -48,27 +86,31 @@ class SequenceStage:
     _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
 
     @classmethod
-    def for_span(cls, path: str, span: Span, plan: Plan, totals: Totals) -> SequenceStage:
-        """Decide by the first span what tells sequences apart."""
+    def for_span(
+        cls, path: str, span: Span, plan: Plan, totals: Totals, micro: MicroBatches, base_row: int
+    ) -> SequenceStage:
+        """Decide by the first span what tells sequences apart; `base_row` rows stand in the files before."""
         by_id = "sequence_id" in span.arrays
         by_row = span.row_starts is not None and not by_id
         by_group = "group_id" in span.arrays
         totals.has_sequences = by_id or by_row
         if by_group:
             totals.groups = KeyedTable()
-        return cls(path, plan, totals, by_id, by_row, by_group)
+        return cls(path, plan, totals, by_id, by_row, by_group, micro, base_row)
 
     def cut(self, span: Span) -> Cut:
         """Cut a span where a run, a sequence or a group begins."""
         n = span.n_tokens
         n_blocks = -(-n // layout.BLOCK)
-        if not (self.by_id or self.by_row or self.by_group):
+        if not (self.by_id or self.by_row or self.by_group or self.micro.n_rows):
             return Cut(np.zeros(0, dtype=np.int64), np.zeros(n_blocks + 1, dtype=np.int64))
         begins = np.zeros(n, dtype=np.bool_)
         begins[:: layout.RUN] = True
         if self.by_row and span.row_starts is not None:
             starts = span.row_starts - span.origin
             begins[starts[(starts >= 0) & (starts < n)]] = True
+        if self.micro.n_rows and span.row_starts is None:
+            begins[-(self.base_row + span.origin) % self.micro.n_rows :: self.micro.n_rows] = True
         for name in ("sequence_id", "group_id", "step"):
             if name == "step" and not self.by_group:
                 continue
@@ -86,13 +128,12 @@ class SequenceStage:
             return
         rows = span.rows_of(cut.starts + span.origin)
         if self.by_row:
-            sequence.add_rows(
-                rows, pieces, self._state, self._open_row, *self._interval(), *self._targets()
-            )
+            sequence.add_rows(rows, pieces, self._state, self._open_row, *self._interval(), *self._targets())
         elif self.by_id:
             self._add_by_id(span, cut.starts, rows, pieces)
         if self.by_group:
             self._add_groups(span, cut.starts, rows, pieces)
+        self.micro.add(self.base_row + rows, pieces)
         self.clock += cut.starts.size
 
     def finish(self) -> None:
@@ -121,11 +162,20 @@ class SequenceStage:
         return before + int(same.sum())
 
     def _interval(self) -> tuple[float, float]:
-        return float(self.plan.parameters[layout.P_CLIP_FLOOR]), float(self.plan.parameters[layout.P_CLIP_CEILING])
+        return float(self.plan.parameters[layout.P_CLIP_FLOOR]), float(
+            self.plan.parameters[layout.P_CLIP_CEILING]
+        )
 
     def _targets(self) -> tuple[Floats, Floats, Ints, Ints, Floats, Ints]:
         totals = self.totals
-        return totals.seq_hi, totals.seq_lo, totals.seq_nonfinite, totals.seq_terms, totals.seq_extremes, self._places
+        return (
+            totals.seq_hi,
+            totals.seq_lo,
+            totals.seq_nonfinite,
+            totals.seq_terms,
+            totals.seq_extremes,
+            self._places,
+        )
 
     def _add_by_id(self, span: Span, starts: Ints, rows: Ints, pieces: Floats) -> None:
         """Add pieces by their sequence id; close the longest untouched where too many are open."""
@@ -191,7 +241,13 @@ class SequenceStage:
         steps = np.zeros(groups.size, dtype=np.int64)
         if "step" in span.arrays:
             steps, known_steps = _ids_at(span, "step", starts)
-            known = known & known_steps if known.size and known_steps.size else known if known.size else known_steps
+            known = (
+                known & known_steps
+                if known.size and known_steps.size
+                else known
+                if known.size
+                else known_steps
+            )
         table.reserve(min(table.n + groups.size, GROUP_LIMIT))
         table.n, taken = sequence.add_keyed(
             table.slots, table.keys, table.states, table.touched, table.n, GROUP_LIMIT,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppocli.core.chunk import Chunk, Ids
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppocli.core.chunk import Chunk, Ids
 
 Array = NDArray[Any]
 
@@ -124,7 +126,7 @@ def _arrays_of(chunk: Chunk) -> dict[str, Array]:
 
 def _per_token(ids: Ids, values: Array, chunk: Chunk) -> Array:
     """Repeat a value per row over the tokens of its row."""
-    if chunk.offsets is None or ids.codes.size == chunk.n_tokens != chunk.n_rows:
+    if chunk.offsets is None or ids.codes.size == chunk.n_tokens:
         return values
     return np.repeat(values, np.diff(chunk.offsets))
 

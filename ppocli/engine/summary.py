@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ppocli.core.metrics import METRICS
 from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SUM
 from ppocli.core.report import Nonfinite, NullNote, Place
-from ppocli.core.spec import LossSpec
-from ppocli.engine.totals import Totals
 from ppocli.kernels import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.totals import Totals
 
 KINDS = ("null", "NaN", "+inf", "-inf")
 Tally = tuple[int, int, int]
@@ -147,7 +152,9 @@ class Summary:
             if math.isfinite(value):
                 self._enter(f"{name}_finite", value)
             elif math.isnan(value):
-                self._null(f"{name}_finite", why or "no token has finite values, or their ratio overflows float64")
+                self._null(
+                    f"{name}_finite", why or "no token has finite values, or their ratio overflows float64"
+                )
             else:
                 self._null(f"{name}_finite", "overflows float64", _kind(value), where)
         elif why is not None and not math.isfinite(value):
@@ -175,7 +182,9 @@ class Summary:
         is_count = base in METRICS and METRICS[base].unit == "count"
         self.metrics[name] = int(value) if is_count else float(value) + 0.0
 
-    def _null(self, name: str, reason: str, nonfinite: Nonfinite | None = None, where: Place | None = None) -> None:
+    def _null(
+        self, name: str, reason: str, nonfinite: Nonfinite | None = None, where: Place | None = None
+    ) -> None:
         """Write a null with its note."""
         self.metrics[name] = None
         self.nulls[name] = NullNote(reason, nonfinite, where)
@@ -191,7 +200,7 @@ class Summary:
         return "; ".join(parts)
 
     def _first_bad(self, roles: Sequence[str]) -> Place | None:
-        """Return the first place where one of these columns is not finite, in the order of files and tokens."""
+        """Return the first place where one of these columns is not finite, by file, row and position."""
         places = [self.totals.first_bad[role] for role in roles if role in self.totals.first_bad]
         order = self.totals.file_order
         return min(places, key=lambda p: (order.get(p.path, 0), p.row, p.position or 0), default=None)
@@ -215,11 +224,8 @@ def quantile_place(s: Summary, percent: int) -> float:
     """
     n = s.count("ratio")
     target = -(-n * percent // 100)
-    reached = 0
-    for index, count in enumerate(s.totals.bins):
-        reached += int(count)
-        if reached >= max(target, 1):
-            break
+    reached = np.cumsum(s.totals.bins)
+    index = int(np.searchsorted(reached, max(target, 1)))
     if index in (0, layout.HISTOGRAM_BINS - 1):
         return math.nan
     low, high = s.extreme("log_ratio")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SEQUENCE_SUM, SUM
-from ppocli.core.report import Place
-from ppocli.core.spec import LossSpec
 from ppocli.kernels import layout, merge, sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ppocli.core.report import Place
+    from ppocli.core.spec import LossSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -126,6 +130,14 @@ class KeyedTable:
         sequence.rebuild(self.slots, self.keys, self.n)
 
 
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """How often something suspicious was met at valid tokens, and where first."""
+
+    count: int
+    where: Place
+
+
 @dataclass(slots=True, eq=False)
 class Totals:
     """Sums, moments, extremes and counters of a file or of a run.
@@ -151,6 +163,10 @@ class Totals:
         Rows and files; valid and masked tokens; log-probs above 0.
     n_null_ids : int
         Stored tokens without a sequence id; they count in no sequence metric.
+    micro_batches : Totals, optional
+        Means over micro-batches, in its sums over sequences. Of a whole run only.
+    suspects : mapping of name to Suspect
+        Values at valid tokens that findings speak of.
     n_groups_over : bool
         There were more groups than are kept: group metrics are null.
     """
@@ -183,6 +199,8 @@ class Totals:
     n_null_ids: int = 0
     n_groups_over: bool = False
     file_order: dict[str, int] = field(default_factory=dict)
+    micro_batches: Totals | None = None
+    suspects: dict[str, Suspect] = field(default_factory=dict)
 
     def merge(self, other: Totals, group_limit: int) -> None:
         """Add the totals of the next file."""
@@ -195,10 +213,17 @@ class Totals:
         self.column_counts += other.column_counts
         for role, place in other.first_bad.items():
             self.first_bad.setdefault(role, place)
+        for name, one in other.suspects.items():
+            self.add_suspect(name, one.count, one.where)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
         for name in ("n_rows", "n_files", "n_tokens", "n_masked", "n_positive", "n_null_ids"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def add_suspect(self, name: str, count: int, where: Place) -> None:
+        """Count something suspicious, met after all that was counted before."""
+        before = self.suspects.get(name)
+        self.suspects[name] = Suspect(count + before.count, before.where) if before else Suspect(count, where)
 
     def _keep(self, name: str, which: int, other: Totals) -> None:
         """Keep the extremes of the other file where they go further."""

@@ -12,7 +12,8 @@ from ppocli.core.report import WorstToken
 from ppocli.kernels import layout, rare
 
 if TYPE_CHECKING:
-    from ppocli.engine.accumulate import Blocks, FileAccumulator
+    from ppocli.engine.accumulate import FileAccumulator
+    from ppocli.engine.blocks import Blocks
     from ppocli.engine.totals import Floats, Plan
 
 
@@ -43,7 +44,12 @@ class WorstTokens:
         return tuple(token for _, token in (*self.by_log_ratio, *self.by_loss))
 
     def _look(
-        self, source: FileAccumulator, blocks: Blocks, block: int, name: str, kept: list[tuple[float, WorstToken]]
+        self,
+        source: FileAccumulator,
+        blocks: Blocks,
+        block: int,
+        name: str,
+        kept: list[tuple[float, WorstToken]],
     ) -> None:
         """Merge the worst tokens of one block into those kept."""
         span = blocks.span

@@ -64,8 +64,8 @@ class ParquetReader:
         self.path = path
         self._coders = dict(coders)
         self._null_rows = (0, 0)
-        self._file = _open(path)
-        found = find_fields(self._file.schema_arrow, path, options, required)
+        self._file, schema = _open(path)
+        found = find_fields(schema, path, options, required)
         self._fields, self._depth = found.by_role, found.depth
         self._report = InputReport(
             path=path,
@@ -281,7 +281,7 @@ def _cuts(arrays: Mapping[str, Any], n_rows: int, chunk_tokens: int) -> Iterator
         start = stop
 
 
-def _open(path: str) -> Any:
+def _open(path: str) -> tuple[Any, Any]:
     """Open a file whose first bytes are those of Parquet."""
     with Path(path).open("rb") as file:
         size = file.seek(-4, os.SEEK_END) + 4
@@ -295,13 +295,14 @@ def _open(path: str) -> Any:
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         )
     try:
-        return pq.ParquetFile(
+        file = pq.ParquetFile(
             pa.OSFile(os.fsencode(path)),
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
             page_checksum_verification=True,
         )
-    except (pa.ArrowException, OSError) as failure:
+        return file, file.schema_arrow
+    except _FAILURES as failure:
         raise InputError(
             f"the Parquet footer cannot be read: {_one_line(failure)}",
             where=path,

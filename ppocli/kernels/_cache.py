@@ -23,9 +23,12 @@ def enable(dispatcher: Any, subdirectory: str = "") -> None:
     directory = cache_directory()
     if directory is None:
         return
+    without = dispatcher._cache
     with contextlib.suppress(RuntimeError), _numba_cache_settings(directory / subdirectory):
         dispatcher.enable_caching()  # RuntimeError: the source is not a file
-        dispatcher._cache = _CarefulCache(dispatcher._cache, directory)
+    # Numba quietly falls back to directories that do not have our key in their path.
+    ours = directory in Path(dispatcher._cache.cache_path or "").parents
+    dispatcher._cache = _CarefulCache(dispatcher._cache, directory) if ours else without
 
 
 @functools.cache
@@ -95,8 +98,7 @@ def _numba_cache_settings(directory: Path) -> Iterator[None]:
     """Point Numba's cache at our directory while a function is decorated."""
     from numba import config
 
-    # Left to itself, Numba falls back to places that lack our key.
-    ours = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    ours = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": ""}
     before = {name: getattr(config, name, "") for name in ours}
     for name, value in ours.items():
         setattr(config, name, value)

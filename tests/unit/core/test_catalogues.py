@@ -11,7 +11,8 @@ from ppocli.core.roles import AMBIGUOUS, MAIN_ROLES, NEGATED, PROBABILITIES, ROL
 
 
 def test_the_catalogue_and_the_loops_name_the_same_metrics() -> None:
-    token = dict.fromkeys(naive.REAL_ROLES, -1.0) | {"sequence": 0, "group": 0}
+    reals = [role.name for role in ROLES.values() if role.kind in ("log_prob", "real")]
+    token = dict.fromkeys(reals, -1.0) | {"sequence": 0, "group": 0}
     settings = {"dual_clip": 3.0, "delta": 2.0, "log_ratio_clamp": 20.0, "value_clip": 0.2}
     assert naive.evaluate([token], **settings).metrics.keys() == METRICS.keys()
 

@@ -556,6 +556,12 @@ def test_a_dot_in_a_column_name(path: str) -> None:
     assert values(only(path, options=ReadOptions(columns={"values": "a.b"})), "values") == [5.0]
 
 
+def test_column_names_that_are_not_utf8(path: str) -> None:
+    write(path, main([-1.0]) | {"qqqq": [1.0]}, store_schema=False)
+    Path(path).write_bytes(Path(path).read_bytes().replace(b"qqqq", b"\xff\xff\xff\xff"))
+    assert "footer cannot be read" in refusal(path).message
+
+
 def test_duplicate_columns_are_refused(path: str) -> None:
     table = pa.table([[-1.0], [-9.0]], names=["log_probs", "log_probs"])
     pq.write_table(table, path)

@@ -1,0 +1,199 @@
+"""One span through the kernels: the rows of partial results that they write for its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SUM
+from ppocli.kernels import extras, layout, ppo, rare
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.engine.sequences import Cut
+    from ppocli.engine.span import Span
+    from ppocli.engine.totals import Floats, Ints, Plan
+
+BASE_USES = sum(1 << layout.SELECTION[name] for name in layout.BASE_SELECTIONS)
+X_LOG_RATIO = EXTREMES.index("log_ratio")
+NOTHING = np.zeros(0, dtype=np.uint8)
+_BFLOAT16_NAN = 0x7FC0
+
+
+@dataclass(slots=True, eq=False)
+class Workspace:
+    """Scratch of the workers, made once and used for every file."""
+
+    n_workers: int
+    scratch: Floats = field(init=False)
+    index: Ints = field(init=False)
+    bins: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = self.n_workers
+        self.scratch = np.zeros((n, layout.SCRATCH))
+        self.index = np.zeros((n, 2, layout.RUN + 1), dtype=np.int64)
+        self.bins = np.zeros((n, layout.HISTOGRAM_BINS), dtype=np.int64)
+
+
+class Blocks:
+    """The rows that the kernels write for the blocks of one span."""
+
+    def __init__(self, span: Span, cut: Cut, plan: Plan, workspace: Workspace) -> None:
+        self.span, self.cut, self.plan, self.workspace = span, cut, plan, workspace
+        self.n = -(-span.n_tokens // layout.BLOCK)
+        self.sums = np.zeros((self.n, layout.N_SUMS))
+        self.squares = np.zeros((self.n, len(MOMENTS), 2))
+        self.extremes = np.tile([np.inf, -np.inf], (self.n, len(EXTREMES), 1))
+        self.pieces = np.zeros((cut.starts.size, layout.N_PIECE))
+        self.pieces[:, layout.PIECE_ADV_MIN], self.pieces[:, layout.PIECE_ADV_MAX] = np.inf, -np.inf
+        self.bad = np.zeros(self.n, dtype=np.int64)
+        self.positive = np.zeros(self.n, dtype=np.int64)
+        arrays = [_widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS]
+        self._columns = tuple(_read_only(values) for values in arrays)
+        self._doubles = sum(1 << c for c, values in enumerate(arrays) if values.dtype == np.float64)
+        self._mask = _read_only(span.arrays.get("mask", NOTHING))
+
+    def evaluate(self) -> None:
+        """Run the kernels over all blocks, and again over those that hold values that are not finite."""
+        self._run(np.arange(self.n), self.plan.uses, self.plan.has, self._mask)
+        again = np.flatnonzero(self.bad)
+        if again.size:
+            self._evaluate_dirty(again)
+        self._count_rare()
+
+    def tokens_of(self, block: int) -> tuple[int, int]:
+        """Return where a block starts and stops in the span."""
+        return block * layout.BLOCK, min((block + 1) * layout.BLOCK, self.span.n_tokens)
+
+    def _run(self, wanted: Ints, uses: int, has: int, mask: NDArray[np.uint8]) -> None:
+        """Evaluate some selections over some blocks."""
+        cut, work, plan = self.cut, self.workspace, self.plan
+        bad, positive = np.zeros(self.n, dtype=np.int64), np.zeros(self.n, dtype=np.int64)
+        base, other = uses & BASE_USES, uses & ~BASE_USES
+        if base:
+            ppo.evaluate_base(
+                self._columns, self._doubles, mask, self.span.n_tokens, wanted,
+                base, has & plan.columns_of(base),
+                cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index, work.bins,
+                self.sums, self.squares, self.extremes, self.pieces, bad, positive,
+            )  # fmt: skip
+            self.bad += bad
+            self.positive += positive
+        if other:
+            extras.evaluate_extras(
+                self._columns, self._doubles, mask, self.span.n_tokens, wanted,
+                other, has & plan.columns_of(other),
+                cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index,
+                self.sums, self.squares, self.extremes, self.pieces, bad, positive,
+            )  # fmt: skip
+            self.bad += bad
+            self.positive += positive
+
+    def _evaluate_dirty(self, wanted: Ints) -> None:
+        """Evaluate blocks selection by selection, over the tokens whose columns for it are all finite."""
+        self._forget(wanted)
+        self.positive[wanted] = 0
+        counted = self._mask if self._mask.size else np.ones(self.span.n_tokens, dtype=np.uint8)
+        finite = {
+            role: np.isfinite(widened(values))
+            for role, values in zip(COLUMNS, self._arrays_of(wanted), strict=True)
+            if role in self.plan.roles
+        }
+        where = self.token_index(wanted)
+        for name in SELECTIONS:
+            bit = 1 << layout.SELECTION[name]
+            if self.plan.uses & bit:
+                roles = [role for c, role in enumerate(COLUMNS) if self.plan.columns_of(bit) >> c & 1]
+                mask = counted.copy()
+                mask[where] &= np.logical_and.reduce([finite[role] for role in roles]).astype(np.uint8)
+                self._run(wanted, bit, self.plan.has, _read_only(mask))
+        self.positive[wanted] = 0
+
+    def _forget(self, wanted: Ints) -> None:
+        """Clear the rows of blocks that are evaluated again."""
+        self.sums[wanted] = 0.0
+        self.squares[wanted] = 0.0
+        self.extremes[wanted] = (np.inf, -np.inf)
+        for block in wanted:
+            first, last = self.cut.block_pieces[block : block + 2]
+            self.pieces[first:last] = 0.0
+            self.pieces[first:last, layout.PIECE_ADV_MIN] = np.inf
+            self.pieces[first:last, layout.PIECE_ADV_MAX] = -np.inf
+
+    def token_index(self, wanted: Ints) -> Ints:
+        """Return the tokens of some blocks, counted from the start of the span."""
+        every = (wanted[:, None] * layout.BLOCK + np.arange(layout.BLOCK)).ravel()
+        return every[every < self.span.n_tokens]
+
+    def _arrays_of(self, wanted: Ints) -> list[NDArray[Any]]:
+        """Return the stored values of every column at the tokens of some blocks."""
+        where = self.token_index(wanted)
+        return [stored(self.span, role)[where] if role in self.plan.roles else NOTHING for role in COLUMNS]
+
+    def _count_rare(self) -> None:
+        """Fill the sums for the effective sample size; look again at blocks whose extremes call for it."""
+        if not self.plan.uses >> layout.SELECTION["ratio"] & 1:
+            return
+        self.sums[:, SUM["ess_1"]] = self.sums[:, SUM["raw_ratio"]]
+        self.sums[:, SUM["ess_2"]] = self.sums[:, SUM["raw_ratio_sq"]]
+        low, high = self.extremes[:, X_LOG_RATIO].T
+        clamp = self.plan.parameters[layout.P_CLAMP]
+        wanted = np.flatnonzero((high > min(layout.RARE_HIGH, clamp)) | (low < max(layout.RARE_LOW, -clamp)))
+        if not wanted.size:
+            return
+        parts = [self.log_ratios(int(block)) for block in wanted]
+        limits = np.cumsum([0, *(part.size for part in parts)])
+        first = layout.RARE_FIRST
+        rows = self.sums[:, first : first + layout.N_RARE]
+        rare.count_rare(np.concatenate(parts), limits, wanted, clamp, rows)
+
+    def log_ratios(self, block: int) -> Floats:
+        """Return the finite log-ratios of a block's valid tokens."""
+        start, stop = self.tokens_of(block)
+        new, old = (self.widened(role, start, stop) for role in ("log_probs", "old_log_probs"))
+        keep = np.isfinite(new) & np.isfinite(old) & self.counted(start, stop)
+        return new[keep] - old[keep]
+
+    def counted(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Return which tokens are valid."""
+        return self._mask[start:stop] != 0 if self._mask.size else np.ones(stop - start, dtype=np.bool_)
+
+    def widened(self, role: str, start: int, stop: int) -> Floats:
+        """Return some tokens of a column as float64, NaN where they are null."""
+        return widened(stored(self.span, role)[start:stop])
+
+
+def stored(span: Span, role: str) -> NDArray[Any]:
+    """Return a column as stored, with NaN where the file holds a null."""
+    present = span.arrays.get(f"{role} present")
+    if present is None:
+        return span.arrays[role]
+    name = f"{role} with NaN"
+    if name not in span.arrays:
+        values = span.arrays[role].copy()
+        values[present == 0] = _BFLOAT16_NAN if values.dtype == np.uint16 else np.nan
+        span.arrays[name] = values
+    return span.arrays[name]
+
+
+def _read_only(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of an array as a view that cannot be written, one type for the kernels."""
+    view = values.view(np.uint8)
+    view.flags.writeable = False
+    return view
+
+
+def _widened_half(values: NDArray[Any]) -> NDArray[Any]:
+    """Widen float16, and the bits of bfloat16, to float32, exactly."""
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32) if values.dtype == np.float16 else values
+
+
+def widened(values: NDArray[Any]) -> Floats:
+    """Widen to float64, exactly."""
+    return _widened_half(values).astype(np.float64)
