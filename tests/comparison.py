@@ -34,7 +34,7 @@ def differences(
         if not matches(name, got[name], wanted[name], want, loose):
             out.append(f"{name} = {got[name]!r}, expected {wanted[name]!r}")
     for name, value in got.items():
-        if value is None and not name.endswith("_finite"):
+        if value is None and "_finite" not in name:
             note = nulls.get(name)
             kind = None if note is None else note.nonfinite
             if note is None or not note.reason:
@@ -56,8 +56,13 @@ def flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def uncertain(name: str) -> bool:
-    """Quantiles among NaN, deviations whose squares overflow, the largest of -inf only: no agreed kind."""
-    return name.startswith(("ratio_p", "seq_log_ratio_m")) or name.endswith(("_std", "_se"))
+    """What has no agreed kind of null.
+
+    Quantiles among NaN, extremes among infinities only, deviations whose squares overflow, ratios of
+    sequences that hold an infinity, the explained variance of returns that do not vary.
+    """
+    vague = ("ratio_p", "seq_ratio", "explained_variance", "ess_frac")
+    return name.startswith(vague) or name.endswith(("_std", "_se", "_min", "_max"))
 
 
 def matches(name: str, got: Any, value: Any, want: naive.Result, loose: float) -> bool:
@@ -66,17 +71,37 @@ def matches(name: str, got: Any, value: Any, want: naive.Result, loose: float) -
     scale = want.scale.get(name)
     if scale is not None and scale > HUGE:
         return got is None or close(got, value, MEAN_BOUND * scale)
+    if name.startswith("ess_frac") and largest_scale(want, name) > HUGE:
+        return True
     if value is None or got is None:
         return value is got
     if isinstance(value, int):
         return bool(got == value)
     if scale is not None:
-        return close(got, value, loose * MEAN_BOUND * scale)
-    return close(got, value, loose * 1e-12 * abs(value) + spread_error(name, want))
+        return close(got, value, loose * MEAN_BOUND * scale + sequence_error(name, want) * scale)
+    bound = loose * 1e-12 * abs(value) + spread_error(name, want)
+    if name.startswith("seq_log_ratio"):
+        bound += sequence_error(name, want)
+    elif name.startswith("seq_ratio"):
+        bound += sequence_error(name, want) * abs(value)
+    return close(got, value, bound)
+
+
+def largest_scale(want: naive.Result, name: str) -> float:
+    """The mean of exp(log_ratio), whatever the clamp."""
+    return want.scale.get("approx_kl_k3" + name.removeprefix("ess_frac"), 0.0)
 
 
 def close(got: float, value: float | None, bound: float) -> bool:
     return value is not None and abs(got - value) <= bound + 5e-324
+
+
+def sequence_error(name: str, want: naive.Result) -> float:
+    """The error of the sum of a sequence's log-ratios, and with it the relative one of its ratio."""
+    if not name.startswith("seq_"):
+        return 0.0
+    suffix = "_finite" if name.endswith("_finite") else ""
+    return 2.0**-51 * want.metrics["n_tokens"] * want.scale.get(f"approx_kl_k1{suffix}", 0.0)
 
 
 def spread_error(name: str, want: naive.Result) -> float:
@@ -84,14 +109,15 @@ def spread_error(name: str, want: naive.Result) -> float:
 
     A rounding of the values; for the losses, which are centred on the advantages, of their squares.
     """
-    if name.startswith("policy_loss_se"):
-        return (
-            4.0 * math.sqrt(2.0**-52) * want.scale.get(name.replace("policy_loss_se", "unclipped_loss"), 0.0)
-        )
-    if not name.endswith(("_std", "_se")):
+    if not name.removesuffix("_finite").endswith(("_std", "_se")):
         return 0.0
-    stem = name.removesuffix("_std").removesuffix("_se")
-    return 1e-14 * want.scale.get(f"{stem}_mean", want.scale.get(stem, 0.0))
+    suffix = "_finite" if name.endswith("_finite") else ""
+    stem = name.removesuffix("_finite").removesuffix("_std").removesuffix("_se")
+    if stem == "policy_loss":
+        size = 1.0 if want.settings.adv_norm == "batch" else want.scale.get(f"adv_mean{suffix}", 0.0)
+        return 2.0**-24 * max(size, want.scale.get("adv_mean", 0.0))
+    scale = want.scale.get(f"{stem}_mean{suffix}", want.scale.get(f"{stem}{suffix}", 0.0))
+    return 1e-14 * scale
 
 
 def quantile_matches(got: float | None, value: float | None, clamp: float | None) -> bool:

@@ -1,8 +1,8 @@
 """Every metric of `eval` by loops and `math.fsum`: what the package is held against. Shares no code with it.
 
 A token is a dict: role -> number or None (a null); `mask` 0 or 1 (absent: 1); `sequence` and `group` any key
-(None: a null id; absent: the input has none). `evaluate` gives `metrics`, `nonfinite` and `scale`: the
-mean |term| that the error of a mean is measured in.
+(None: a null id; absent: the input has none); `row` its row over all files. `evaluate` gives
+`metrics`, `nonfinite` and `scale`: the mean |term| that the error of a mean is measured in.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Settings:
     vf_coef: float | None = None
     ent_coef: float | None = None
     kl_coef: float | None = None
+    micro_batch: int | None = None
 
 
 @dataclass
@@ -191,14 +192,14 @@ def is_delta(t: Token, a: float, s: Settings) -> bool:
 
 def unclipped(t: Token, a: float, s: Settings) -> float:
     r = ratio(t, s)
-    if a == 0 and not math.isnan(r):
+    if a == 0:
         return 0.0
     return -r * a
 
 
 def loss(t: Token, a: float, s: Settings) -> float:
     r = ratio(t, s)
-    if a == 0 and not math.isnan(r):
+    if a == 0:
         return 0.0
     free = r if s.delta is None else smaller(r, s.delta)
     held = between(r, 1 - s.clip_low, 1 + s.clip_high)
@@ -210,6 +211,8 @@ def loss(t: Token, a: float, s: Settings) -> float:
 
 def gradient(t: Token, a: float, s: Settings) -> float:
     """d loss / d log_probs."""
+    if math.isnan(a):
+        return math.nan
     cut = (is_low(t, s) and a < 0) or (is_high(t, s) and a > 0) or is_dual(t, a, s) or is_delta(t, a, s)
     if s.log_ratio_clamp is not None and abs(log_ratio(t)) > s.log_ratio_clamp:
         cut = True
@@ -262,14 +265,14 @@ def aggregate(tokens: list[Token], terms: list[float], agg: str, horizon: int | 
         return mean_of(terms)
     if agg == "token-sum":
         return total(terms), total(map(abs, terms))
-    key = "group" if agg == "group-mean" else "sequence"
+    key = {"group-mean": "group", "micro-batch-mean": "micro_batch"}.get(agg, "sequence")
     members: dict[Hashable, list[float]] = {}
     for t, x in zip(tokens, terms, strict=True):
         if t.get(key) is not None:
             members.setdefault(t[key], []).append(x)
     if not members:
         return None, None
-    inner = mean if agg in ("seq-mean-token-mean", "group-mean") else total
+    inner = total if agg.startswith("seq-mean-token-sum") else mean
     divisor = horizon if agg == "seq-mean-token-sum-norm" else 1
     assert divisor is not None
     value = mean(inner(xs) for xs in members.values())
@@ -299,7 +302,10 @@ def explained_variance(tokens: list[Token], prediction: str) -> float | None:
     returns = [t["returns"] for t in tokens]
     if smallest_of(returns) == largest_of(returns):
         return None
-    return 1 - variance([t["returns"] - t[prediction] for t in tokens]) / variance(returns)
+    spread = variance(returns)
+    if spread == 0:  # the squares of values near 1e-160 underflow
+        return math.nan
+    return 1 - variance([t["returns"] - t[prediction] for t in tokens]) / spread
 
 
 # ---- the whole document ----------------------------------------------------------------------------------
@@ -342,7 +348,10 @@ def strict(out: Result, name: str, roles: tuple[str, ...], formula: Formula, val
     out.metrics[name] = None
     if formula is OFF:
         return
-    value, scale = formula(finite) if finite else (None, None)
+    if name == "total_loss":
+        value, scale = formula(valid, term_by_term=True)
+    else:
+        value, scale = formula(finite) if finite else (None, None)
     out.metrics[f"{name}_finite"] = value if value is not None and math.isfinite(value) else None
     if scale is not None:
         out.scale[f"{name}_finite"] = scale
@@ -409,6 +418,13 @@ def objective_formulas(tokens: list[Token], s: Settings) -> dict[str, tuple[tupl
                 POLICY,
                 lambda ts, agg=agg: aggregate(ts, losses(ts), agg, horizon),
             )
+    if s.micro_batch is not None:
+        for t in tokens:
+            t["micro_batch"] = t["row"] // s.micro_batch
+        out["policy_loss_micro_batch_mean"] = (
+            POLICY,
+            lambda ts: aggregate(ts, losses(ts), "micro-batch-mean", None),
+        )
     out["total_loss"] = total_formula(tokens, s, losses, horizon)
     return out
 
@@ -441,12 +457,19 @@ def total_formula(
         elif coefficient and given is not None:
             missing = True
 
-    def formula(ts: list[Token]) -> Pair:
-        if missing:
+    def formula(ts: list[Token], *, term_by_term: bool = False) -> Pair:
+        """Each term over its own finite tokens, where asked: the total of the terms' finite twins."""
+
+        def with_finite(roles: tuple[str, ...]) -> list[Token]:
+            whole = [t for t in ts if all(t[r] is not None and math.isfinite(t[r]) for r in roles)]
+            return whole if term_by_term else ts
+
+        if missing or not with_finite(POLICY):
             return None, None
-        value, scale = aggregate(ts, losses(ts), s.agg, horizon)
-        for coefficient, _, term in chosen:
-            more, size = aggregate(ts, [term(t) for t in ts], s.agg, horizon)
+        value, scale = aggregate(with_finite(POLICY), losses(with_finite(POLICY)), s.agg, horizon)
+        for coefficient, roles, term in chosen:
+            own = with_finite(roles)
+            more, size = aggregate(own, [term(t) for t in own], s.agg, horizon) if own else (None, None)
             if value is None or more is None or scale is None or size is None:
                 return None, None
             value, scale = value + coefficient * more, scale + abs(coefficient) * size

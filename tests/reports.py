@@ -65,7 +65,7 @@ def report(metrics: dict[str, Any] | None = None, **changes: Any) -> EvalReport:
 
 
 def full() -> EvalReport:
-    """Every metric of the catalogue has a value of its own: 1.00001, 1.00002, ... or counts 1001, 1002, ..."""
+    """Give every metric of the catalogue a value of its own: 1.00001, 1.00002, ...; counts 1001, ..."""
     metrics: dict[str, Any] = {}
     for number, one in enumerate(METRICS.values(), 1):
         metrics[one.name] = 1000 + number if one.unit == "count" else 1.0 + number / 1e5

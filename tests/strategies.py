@@ -58,10 +58,12 @@ class Batch:
         if self.mask is not None:
             for token, keep in zip(out, self.mask, strict=True):
                 token["mask"] = int(keep)
+        for place, token in enumerate(out):
+            token["row"] = place
         if self.lengths is not None:
             rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
             for token, row in zip(out, rows, strict=True):
-                token["sequence"] = int(row)
+                token["row"] = token["sequence"] = int(row)
                 if self.groups is not None:
                     token["group"] = self.groups[row]
         return out
@@ -102,6 +104,7 @@ SPEC_CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "adv_norm_ddof": st.sampled_from([0, 1]),
     "adv_norm_form": st.sampled_from(["add", "max", "var"]),
     "agg": st.sampled_from(["token-mean", "token-sum"]),
+    "micro_batch": st.sampled_from([None, None, 1, 3]),
 }
 SEQUENCE_AGGS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 OPTIONAL_ROLES = ("values", "old_values", "returns", "rewards", "entropy", "ref_log_probs")
@@ -145,7 +148,10 @@ def batches(
         "old_log_probs": old,
         "advantages": column(REALS),
     }
-    for role in sorted(draw(st.sets(st.sampled_from(OPTIONAL_ROLES)))) if optional else ():
+    roles = draw(st.sets(st.sampled_from(OPTIONAL_ROLES))) if optional else set()
+    if roles & {"values", "old_values"}:
+        roles.add("returns")  # without them the values are of no use
+    for role in sorted(roles):
         columns[role] = column(st.floats(-4, 4))
     mask = None
     if draw(st.booleans()):

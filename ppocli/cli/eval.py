@@ -127,10 +127,8 @@ def notices(report: EvalReport, data: DataOptions, execution: RunOptions) -> Ite
             f"warning: {plural(len(report.skipped), 'file')} skipped; the first: "
             f"{printable(first.path)}: {printable(first.reason)}"
         )
-    if report.run.get("notice"):
-        yield f"warning: {report.run['notice']}"
     if execution.verbose:
-        said = (f"{key} {value}" for key, value in report.run.items() if key != "notice")
+        said = (f"{key} {value}" for key, value in report.run.items())
         yield f"run: {', '.join(said)}"
 
 

@@ -49,8 +49,8 @@ def _listing() -> list[str]:
     for title, entries in listing():
         lines += ["", title] if lines else [title]
         for name, text in entries:
-            first, *rest = _wrapped(text, " " * 30)
-            lines += [f"  {name:26}  {first.strip()}", *rest]
+            first, *rest = _wrapped(text, " " * 32)
+            lines += [f"  {name:28}  {first.strip()}", *rest]
     return lines
 
 

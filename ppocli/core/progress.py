@@ -6,13 +6,16 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives what has been read so far."""
+    """Receives what has been read so far, and words for people."""
 
-    def start(self, total_rows: int, total_bytes: int) -> None:
-        """Begin; the totals are those of all inputs."""
+    def start(self, total_bytes: int) -> None:
+        """Begin; the total is that of all inputs, as often as they are read."""
 
-    def advance(self, rows: int, tokens: int) -> None:
-        """Rows and tokens read since the last call."""
+    def advance(self, n_bytes: float, n_tokens: int) -> None:
+        """Bytes (a share of a file's size) and tokens read since the last call."""
+
+    def notice(self, text: str) -> None:
+        """One line that is not a result: what takes time, or what was changed."""
 
     def finish(self) -> None:
         """End, also after a failure."""
@@ -21,10 +24,13 @@ class Progress(Protocol):
 class NoProgress:
     """Says nothing."""
 
-    def start(self, total_rows: int, total_bytes: int) -> None:
+    def start(self, total_bytes: int) -> None:
         """Do nothing."""
 
-    def advance(self, rows: int, tokens: int) -> None:
+    def advance(self, n_bytes: float, n_tokens: int) -> None:
+        """Do nothing."""
+
+    def notice(self, text: str) -> None:
         """Do nothing."""
 
     def finish(self) -> None:

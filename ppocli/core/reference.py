@@ -143,7 +143,7 @@ def loss_gradient(log_ratio: Floats, advantages: Floats, spec: LossSpec) -> Floa
     cut = masks.active_low | masks.active_high | masks.dual | masks.delta
     if spec.log_ratio_clamp is not None:
         cut = cut | (np.abs(log_ratio) > spec.log_ratio_clamp)
-    return np.where(cut, 0.0, unclipped_loss(log_ratio, advantages, spec))
+    return np.where(cut & ~np.isnan(advantages), 0.0, unclipped_loss(log_ratio, advantages, spec))
 
 
 def kl_k1(log_ratio: Floats) -> Floats:

@@ -130,6 +130,8 @@ class EvalReport:
     nulls : mapping of name to NullNote
         One entry for each None in `metrics`; nested names are dotted.
     findings, groups, worst : tuple
+    places : mapping of name to Place
+        Where extremes stand.
     run : mapping
         All that is not deterministic: times, threads, versions.
     """
@@ -142,6 +144,7 @@ class EvalReport:
     findings: tuple[Finding, ...] = ()
     groups: tuple[Group, ...] = ()
     worst: tuple[WorstToken, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
 

@@ -47,9 +47,14 @@ def document_schema() -> Schema:
                 "groups": _list_of("group"),
                 "findings": _list_of("finding"),
                 "worst": _list_of("worst"),
+                "places": {
+                    "type": "object",
+                    "propertyNames": {"enum": list(METRICS)},
+                    "additionalProperties": {"$ref": "#/$defs/place"},
+                },
                 "run": {"type": "object"},
             },
-            optional=("groups", "worst"),
+            optional=("groups", "worst", "places"),
         ),
         "$defs": {
             "settings": _settings(),

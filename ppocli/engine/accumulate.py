@@ -88,14 +88,17 @@ class FileAccumulator:
                 if mask is None
                 else np.add.reduceat(mask, starts, dtype=np.int64)
             )
-        again = np.flatnonzero(blocks.bad)
+        for role in LOG_PROBS:
+            bad = blocks.bad_extras if role == "ref_log_probs" else blocks.bad_base
+            if role in self.plan.roles and bad.any():
+                where = blocks.valid_tokens(np.flatnonzero(bad))
+                totals.n_positive += int((widened(stored(span, role)[where]) > 0.0).sum())
+        again = np.flatnonzero(blocks.bad_base | blocks.bad_extras)
         if again.size:
-            self._tally_dirty(span, blocks, blocks.token_index(again))
+            self._tally_dirty(span, blocks, blocks.valid_tokens(again))
 
     def _tally_dirty(self, span: Span, blocks: Blocks, where: Ints) -> None:
         """Count and locate what is not finite in some blocks, and what float64 would have made of it."""
-        if "mask" in span.arrays:
-            where = where[span.arrays["mask"][where] != 0]
         values, null, bad = {}, {}, np.zeros(where.size, dtype=np.bool_)
         for c, role in enumerate(COLUMNS):
             if role not in self.plan.roles:
@@ -109,8 +112,6 @@ class FileAccumulator:
                 self.totals.column_counts[c] += dirty.kinds_of(values[role], null[role])
                 if role not in self.totals.first_bad:
                     self.totals.first_bad[role] = self.place(span, span.origin + int(where[wrong.argmax()]))
-            if role in LOG_PROBS:
-                self.totals.n_positive += int((values[role] > 0.0).sum())
         values = {role: x[bad] for role, x in values.items()}
         null = {role: x[bad] for role, x in null.items()}
         for name, terms in dirty.terms_of(values, null, self.plan.parameters):

@@ -74,6 +74,7 @@ def sequence_sum(s: Summary, name: str) -> float:
 def put_aggregates(s: Summary) -> None:
     """Enter the policy loss with every aggregation that the input allows, and the chosen one."""
     table: dict[str, float | None] = {}
+    finite: dict[str, float | None] = {}
     tally = s.tally("loss")
     for agg in AGGREGATIONS:
         why = why_not(s, agg)
@@ -85,11 +86,15 @@ def put_aggregates(s: Summary) -> None:
             continue
         s.put(name, aggregate(s, "loss", agg), POLICY, tally)
         table[agg] = s.metrics.pop(name)
-        twin = s.metrics.pop(f"{name}_finite", None)
-        s.nulls.pop(f"{name}_finite", None)
+        if f"{name}_finite" in s.metrics:
+            finite[agg] = s.metrics.pop(f"{name}_finite")
+        if f"{name}_finite" in s.nulls:
+            s.nulls[f"policy_loss_by_agg_finite.{agg}"] = s.nulls.pop(f"{name}_finite")
         if agg == s.spec.agg:
-            s.put("policy_loss", twin if twin is not None else aggregate(s, "loss", agg), POLICY, tally)
+            s.put("policy_loss", aggregate(s, "loss", agg), POLICY, tally)
     s.metrics["policy_loss_by_agg"] = table
+    if finite:
+        s.metrics["policy_loss_by_agg_finite"] = finite
 
 
 def put_sequences(s: Summary) -> None:

@@ -50,7 +50,8 @@ class Blocks:
         self.extremes = np.tile([np.inf, -np.inf], (self.n, len(EXTREMES), 1))
         self.pieces = np.zeros((cut.starts.size, layout.N_PIECE))
         self.pieces[:, layout.PIECE_ADV_MIN], self.pieces[:, layout.PIECE_ADV_MAX] = np.inf, -np.inf
-        self.bad = np.zeros(self.n, dtype=np.int64)
+        self.bad_base = np.zeros(self.n, dtype=np.int64)
+        self.bad_extras = np.zeros(self.n, dtype=np.int64)
         self.positive = np.zeros(self.n, dtype=np.int64)
         arrays = [_widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS]
         self._columns = tuple(_read_only(values) for values in arrays)
@@ -59,80 +60,83 @@ class Blocks:
 
     def evaluate(self) -> None:
         """Run the kernels over all blocks, and again over those that hold values that are not finite."""
-        self._run(np.arange(self.n), self.plan.uses, self.plan.has, self._mask)
-        again = np.flatnonzero(self.bad)
-        if again.size:
-            self._evaluate_dirty(again)
+        every = np.arange(self.n)
+        base, other = self.plan.uses & BASE_USES, self.plan.uses & ~BASE_USES
+        self._run_base(every, base, self._mask, self.bad_base)
+        self._run_extras(every, other, self._mask, self.bad_extras)
+        for uses, bad in ((base, self.bad_base), (other, self.bad_extras)):
+            again = np.flatnonzero(bad)
+            if again.size:
+                self._evaluate_dirty(again, uses)
         self._count_rare()
 
     def tokens_of(self, block: int) -> tuple[int, int]:
         """Return where a block starts and stops in the span."""
         return block * layout.BLOCK, min((block + 1) * layout.BLOCK, self.span.n_tokens)
 
-    def _run(self, wanted: Ints, uses: int, has: int, mask: NDArray[np.uint8]) -> None:
-        """Evaluate some selections over some blocks."""
+    def _run_base(self, wanted: Ints, uses: int, mask: NDArray[np.uint8], bad: Ints) -> None:
+        """Evaluate some selections of the three main columns over some blocks."""
+        if not uses:
+            return
         cut, work, plan = self.cut, self.workspace, self.plan
-        bad, positive = np.zeros(self.n, dtype=np.int64), np.zeros(self.n, dtype=np.int64)
-        base, other = uses & BASE_USES, uses & ~BASE_USES
-        if base:
-            ppo.evaluate_base(
-                self._columns, self._doubles, mask, self.span.n_tokens, wanted,
-                base, has & plan.columns_of(base),
-                cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index, work.bins,
-                self.sums, self.squares, self.extremes, self.pieces, bad, positive,
-            )  # fmt: skip
-            self.bad += bad
-            self.positive += positive
-        if other:
-            extras.evaluate_extras(
-                self._columns, self._doubles, mask, self.span.n_tokens, wanted,
-                other, has & plan.columns_of(other),
-                cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index,
-                self.sums, self.squares, self.extremes, self.pieces, bad, positive,
-            )  # fmt: skip
-            self.bad += bad
-            self.positive += positive
+        positive = np.zeros(self.n, dtype=np.int64)
+        ppo.evaluate_base(
+            self._columns, self._doubles, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
+            cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index, work.bins,
+            self.sums, self.squares, self.extremes, self.pieces, bad, positive,
+        )  # fmt: skip
+        self.positive += positive
 
-    def _evaluate_dirty(self, wanted: Ints) -> None:
+    def _run_extras(self, wanted: Ints, uses: int, mask: NDArray[np.uint8], bad: Ints) -> None:
+        """Evaluate some selections of the optional columns over some blocks."""
+        if not uses:
+            return
+        cut, work, plan = self.cut, self.workspace, self.plan
+        positive = np.zeros(self.n, dtype=np.int64)
+        extras.evaluate_extras(
+            self._columns, self._doubles, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
+            cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index,
+            self.sums, self.squares, self.extremes, self.pieces, bad, positive,
+        )  # fmt: skip
+        self.positive += positive
+
+    def _evaluate_dirty(self, wanted: Ints, uses: int) -> None:
         """Evaluate blocks selection by selection, over the tokens whose columns for it are all finite."""
-        self._forget(wanted)
-        self.positive[wanted] = 0
         counted = self._mask if self._mask.size else np.ones(self.span.n_tokens, dtype=np.uint8)
-        finite = {
-            role: np.isfinite(widened(values))
-            for role, values in zip(COLUMNS, self._arrays_of(wanted), strict=True)
-            if role in self.plan.roles
-        }
         where = self.token_index(wanted)
+        positive = self.positive.copy()
         for name in SELECTIONS:
             bit = 1 << layout.SELECTION[name]
-            if self.plan.uses & bit:
-                roles = [role for c, role in enumerate(COLUMNS) if self.plan.columns_of(bit) >> c & 1]
-                mask = counted.copy()
-                mask[where] &= np.logical_and.reduce([finite[role] for role in roles]).astype(np.uint8)
-                self._run(wanted, bit, self.plan.has, _read_only(mask))
-        self.positive[wanted] = 0
+            if not uses & bit:
+                continue
+            columns = self.plan.columns_of(bit)
+            roles = [role for c, role in enumerate(COLUMNS) if columns >> c & 1]
+            finite = [np.isfinite(widened(stored(self.span, role)[where])) for role in roles]
+            mask = counted.copy()
+            mask[where] &= np.logical_and.reduce(finite).astype(np.uint8)
+            self._forget(wanted, name)
+            run = self._run_base if bit & BASE_USES else self._run_extras
+            run(wanted, bit, _read_only(mask), np.zeros(self.n, dtype=np.int64))
+        self.positive = positive  # such blocks are counted apart, over all their valid tokens
 
-    def _forget(self, wanted: Ints) -> None:
-        """Clear the rows of blocks that are evaluated again."""
-        self.sums[wanted] = 0.0
-        self.squares[wanted] = 0.0
-        self.extremes[wanted] = (np.inf, -np.inf)
-        for block in wanted:
-            first, last = self.cut.block_pieces[block : block + 2]
-            self.pieces[first:last] = 0.0
-            self.pieces[first:last, layout.PIECE_ADV_MIN] = np.inf
-            self.pieces[first:last, layout.PIECE_ADV_MAX] = -np.inf
+    def _forget(self, wanted: Ints, name: str) -> None:
+        """Set the count of a selection to 0 before its blocks are evaluated again."""
+        self.sums[wanted, SUM[f"n_{name}"]] = 0.0
+        if name == "adv":
+            for block in wanted:
+                first, last = self.cut.block_pieces[block : block + 2]
+                self.pieces[first:last, layout.PIECE_ADV_MIN] = np.inf
+                self.pieces[first:last, layout.PIECE_ADV_MAX] = -np.inf
 
     def token_index(self, wanted: Ints) -> Ints:
         """Return the tokens of some blocks, counted from the start of the span."""
         every = (wanted[:, None] * layout.BLOCK + np.arange(layout.BLOCK)).ravel()
         return every[every < self.span.n_tokens]
 
-    def _arrays_of(self, wanted: Ints) -> list[NDArray[Any]]:
-        """Return the stored values of every column at the tokens of some blocks."""
+    def valid_tokens(self, wanted: Ints) -> Ints:
+        """Return the valid tokens of some blocks, counted from the start of the span."""
         where = self.token_index(wanted)
-        return [stored(self.span, role)[where] if role in self.plan.roles else NOTHING for role in COLUMNS]
+        return where[self._mask[where] != 0] if self._mask.size else where
 
     def _count_rare(self) -> None:
         """Fill the sums for the effective sample size; look again at blocks whose extremes call for it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
@@ -34,6 +36,7 @@ class _Run:
     progress: Progress
     skip_bad: bool
     paths: Sequence[str]
+    reading: Mapping[str, Any]
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -51,6 +54,14 @@ class _Run:
                 yield index, reader
             finally:
                 reader.close()
+
+    def total_bytes(self) -> int:
+        """Return the size of all inputs, as far as they are files."""
+        return sum(file.stat().st_size for file in map(Path, self.paths) if file.is_file())
+
+    def openers_by_path(self) -> dict[str, Callable[[], Reader]]:
+        """Return how each input is opened again."""
+        return dict(zip(self.paths, self.open_readers, strict=True))
 
     def skip(self, path: str, problem: InputError) -> None:
         """Note an unreadable input, or raise."""
@@ -119,6 +130,7 @@ def evaluate_files(
         progress=progress or NoProgress(),
         skip_bad=skip_bad,
         paths=files,
+        reading=_reading(wanted),
         skipped=list(skipped),
     )
     return _evaluate(run, by, worst, threads, allow_empty)
@@ -161,8 +173,6 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
         paths = (
             [source] if isinstance(source, (str, bytes)) or hasattr(source, "__fspath__") else list(source)
         )
-        import os
-
         return evaluate_files([os.fsdecode(path) for path in paths], spec, options, **others)
     return _evaluate_arrays(arrays, spec, options, others)
 
@@ -186,6 +196,18 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
+def _reading(options: ReadOptions) -> dict[str, Any]:
+    """Return the reading options that are not the default, as they are echoed."""
+    said = {
+        "columns": dict(options.columns),
+        "layout": options.layout,
+        "sum_dims": options.sum_dims,
+        "bits": sorted(options.bits),
+    }
+    default = {"columns": {}, "layout": "auto", "sum_dims": False, "bits": []}
+    return {name: value for name, value in said.items() if value != default[name]}
+
+
 def _evaluate_arrays(
     arrays: Mapping[str, Any], spec: LossSpec, options: ReadOptions, others: dict[str, Any]
 ) -> EvalReport:
@@ -205,6 +227,7 @@ def _evaluate_arrays(
         progress=others.get("progress") or NoProgress(),
         skip_bad=False,
         paths=["<arrays>"],
+        reading=_reading(options),
     )
     return _evaluate(
         run,
@@ -221,29 +244,35 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
 
     began = time.perf_counter()
     notice = _jit.set_threads(threads)
+    if notice:
+        run.progress.notice(f"warning: {notice}")
+    _jit.on_first_compile(run.progress.notice)
 
     from ppocli.engine.findings import find
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
+    from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
     groups = []
+    run.progress.start(run.total_bytes() * (2 if run.spec.adv_norm == "batch" else 1))
     shift, scale, settings = passes.normalisation(run)
     for index, reader in run.readers():
         report, totals = passes.evaluate(reader, index, shift, scale)
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
-            metrics, nulls = summarise(totals, run.spec)
-            groups.append(Group({"file": report.path}, metrics, nulls))
+            one = summarise(totals, run.spec)
+            groups.append(Group({"file": report.path}, one.metrics, one.nulls))
     total = passes.finish(run.inputs)
-    metrics, nulls = summarise(total, run.spec)
+    whole = summarise(total, run.spec)
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
-    return EvalReport(
-        settings={**run.spec.to_dict(), **settings, **passes.settings(total)},
+    whole_report = EvalReport(
+        settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},
         inputs=tuple(run.inputs),
         skipped=tuple(run.skipped),
-        metrics=metrics,
-        nulls=nulls,
+        metrics=whole.metrics,
+        nulls=whole.nulls,
+        places=whole.places,
         findings=find(total, run.spec, run.inputs),
         groups=tuple(groups),
         worst=passes.worst.found(),
@@ -251,11 +280,11 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         run={
             "seconds": time.perf_counter() - began,
             "threads": _jit.thread_count(),
-            **({"notice": notice} if notice else {}),
             "python": platform.python_version(),
             "machine": platform.machine(),
         },
     )
+    return with_token_ids(whole_report, run.openers_by_path(), run.chunk_tokens)
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

@@ -17,7 +17,6 @@ from ppocli.engine.summary import Summary, add_tallies, any_nan, exp, negated, q
 from ppocli.kernels import rare
 
 if TYPE_CHECKING:
-    from ppocli.core.report import NullNote
     from ppocli.core.spec import LossSpec
     from ppocli.engine.totals import Totals
 
@@ -25,8 +24,8 @@ RATIO = ("log_probs", "old_log_probs")
 POLICY = (*RATIO, "advantages")
 
 
-def summarise(totals: Totals, spec: LossSpec) -> tuple[dict[str, object], dict[str, NullNote]]:
-    """Turn totals into metrics and notes, in the order of the catalogue."""
+def summarise(totals: Totals, spec: LossSpec) -> Summary:
+    """Turn totals into metrics, in the order of the catalogue, with their notes and places."""
     s = Summary(totals, spec)
     if s.has(POLICY):
         put_aggregates(s)
@@ -48,7 +47,8 @@ def summarise(totals: Totals, spec: LossSpec) -> tuple[dict[str, object], dict[s
 
     order = {name: index for index, name in enumerate(METRICS)}
     names = sorted(s.metrics, key=lambda name: order.get(name.removesuffix("_finite"), len(order)))
-    return {name: s.metrics[name] for name in names}, s.nulls
+    s.metrics = {name: s.metrics[name] for name in names}
+    return s
 
 
 def _put_mean(

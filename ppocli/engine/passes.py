@@ -131,8 +131,10 @@ class Passes:
     def _spans(self, reader: Reader, roles: frozenset[str]) -> Iterator[Span]:
         """Read an input ahead, in spans of whole blocks."""
         assembler = Assembler(layout.BLOCK)
-        for chunk in read_ahead(reader.chunks(roles & frozenset(reader.report.columns), self.chunk_tokens)):
-            self.progress.advance(chunk.n_rows, chunk.n_tokens)
+        report = reader.report
+        per_row = report.bytes / max(report.rows, 1)
+        for chunk in read_ahead(reader.chunks(roles & frozenset(report.columns), self.chunk_tokens)):
+            self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
         yield from assembler.finish()
 

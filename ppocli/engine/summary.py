@@ -65,12 +65,15 @@ class Summary:
     ----------
     metrics : dict of name to number or None
     nulls : dict of name to NullNote
+    places : dict of name to Place
+        Where extremes stand.
     """
 
     totals: Totals
     spec: LossSpec
     metrics: dict[str, Any] = field(default_factory=dict)
     nulls: dict[str, NullNote] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
 
     def total(self, name: str) -> float:
         """Return a sum over the finite tokens of its selection; infinite or NaN where it overflows."""
@@ -163,6 +166,8 @@ class Summary:
             self._null(name, "overflows float64", kind or _kind(value), where)
         else:
             self._enter(name, value)
+            if where is not None and name.endswith(("_min", "_max")):
+                self.places[name] = where
 
     def put_null(self, name: str, reason: str, nonfinite: Nonfinite | None = None) -> None:
         """Enter a metric that cannot be said."""

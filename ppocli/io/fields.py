@@ -66,6 +66,18 @@ class Fields:
             return "packed"
         return ("flat", "list", "list<list>")[self.depth]
 
+    def to_read(self, roles: Collection[str]) -> dict[str, Field]:
+        """Return the columns to read for some roles: theirs, and one for the lengths of rows if none has them."""
+        wanted = {role: field for role, field in self.by_role.items() if role in roles}
+        full = [
+            role
+            for role, field in self.by_role.items()
+            if field.depth == self.depth and (ROLES[role].kind != "id" or role not in wanted)
+        ]
+        if self.depth and full and not set(full) & set(wanted):
+            wanted[full[0]] = self.by_role[full[0]]
+        return wanted
+
 
 def find_fields(schema: Any, path: str, options: ReadOptions, required: Collection[str]) -> Fields:
     """Resolve the roles of an Arrow schema and check types and nesting.

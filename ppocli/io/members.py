@@ -7,7 +7,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -89,8 +89,19 @@ class Member:
         return f"{self.shape} {self.dtype_name}"
 
 
-def read_headers(archive: zipfile.ZipFile, path: str) -> dict[str, Member]:
-    """Return the arrays of an archive by name, without reading their data.
+def read_headers(archive: zipfile.ZipFile, path: str) -> tuple[Member, ...]:
+    """Return the arrays of an archive in stored order, without reading their data."""
+    archive_size = Path(path).stat().st_size
+    members = (
+        _read_header(archive, info, info.filename.removesuffix(".npy"))
+        for info in archive.infolist()
+        if info.filename.endswith(".npy")
+    )
+    return tuple(replace(one, problem=one.problem or _defect(one, archive_size)) for one in members)
+
+
+def by_name(members: Iterable[Member], path: str) -> dict[str, Member]:
+    """Return the arrays by name.
 
     Raises
     ------
@@ -98,20 +109,14 @@ def read_headers(archive: zipfile.ZipFile, path: str) -> dict[str, Member]:
         Two members of one name.
     """
     out: dict[str, Member] = {}
-    archive_size = Path(path).stat().st_size
-    for info in archive.infolist():
-        if not info.filename.endswith(".npy"):
-            continue
-        name = info.filename.removesuffix(".npy")
-        if name in out:
+    for one in members:
+        if one.name in out:
             raise InputError(
-                f"duplicate array '{name}': the archive holds two members of this name",
+                f"duplicate array '{one.name}': the archive holds two members of this name",
                 where=path,
                 hint="write the file again with np.savez; which of the two was meant is not known",
             )
-        member = _read_header(archive, info, name)
-        defect = member.problem or _defect(member, archive_size)
-        out[name] = replace(member, problem=defect)
+        out[one.name] = one
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,9 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
 from ppocli.io.columns import Resolution, resolve
-from ppocli.io.members import Member, elements, read_headers
+from ppocli.io.members import Member, by_name, elements, read_headers
 from ppocli.io.placed import PlacedArrays, Source
-from ppocli.io.shapes import plan_layout
+from ppocli.io.shapes import Plan, plan_layout
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -51,20 +52,8 @@ class NpzReader:
         coders: Mapping[str, IdCoder],
         required: Collection[str] = MAIN_ROLES,
     ) -> None:
-        members = _members(path)
-        found = _resolve(path, members, options, required)
-        notes = list(found.notes)
-        used: dict[str, Member] = {}
-        dtypes: dict[str, str] = {}
-        for role, name in found.columns.items():
-            try:
-                dtypes[role] = _dtype(path, role, members[name], options, notes)
-                used[role] = members[name]
-            except InputError as problem:
-                if role != "token_id" or role in options.columns:
-                    raise
-                notes.append(f"token_id: not read, {problem.message}")
-        plan = plan_layout(path, {role: one.shape for role, one in used.items()}, found.columns, options)
+        arrays = place(path, by_name(open_archive(path), path), options, required)
+        used, dtypes, plan = arrays.members, arrays.dtypes, arrays.plan
         sources = {}
         for role, placed in plan.placements.items():
             axes = (1, 0, *range(2, len(used[role].shape))) if placed.swapped else None
@@ -78,7 +67,7 @@ class NpzReader:
             rows=plan.n_rows,
             bytes=Path(path).stat().st_size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
-            notes=(*notes, *plan.notes),
+            notes=arrays.notes,
         )
 
     @property
@@ -100,8 +89,60 @@ class NpzReader:
         """Do nothing: files are open only while chunks are read."""
 
 
-def _members(path: str) -> dict[str, Member]:
-    """Return the arrays of the archive by name."""
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arrays of an archive that play a role, and how they meet the tokens.
+
+    Attributes
+    ----------
+    members : mapping of role to Member
+    dtypes : mapping of role to str
+        Element types by which they are read.
+    plan : Plan
+    notes : tuple of str
+        What was inferred.
+    """
+
+    members: Mapping[str, Member]
+    dtypes: Mapping[str, str]
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def place(
+    path: str, members: Mapping[str, Member], options: ReadOptions, required: Collection[str]
+) -> Arrays:
+    """Find the roles, check their types and place their arrays.
+
+    Raises
+    ------
+    InputError
+        See `NpzReader`.
+    """
+    found = _resolve(path, members, options, required)
+    notes = list(found.notes)
+    used: dict[str, Member] = {}
+    dtypes: dict[str, str] = {}
+    for role, name in found.columns.items():
+        try:
+            dtypes[role] = _dtype(path, role, members[name], options, notes)
+            used[role] = members[name]
+        except InputError as problem:
+            if role != "token_id" or role in options.columns:
+                raise
+            notes.append(f"token_id: not read, {problem.message}")
+    plan = plan_layout(path, {role: one.shape for role, one in used.items()}, found.columns, options)
+    return Arrays(used, dtypes, plan, (*notes, *plan.notes))
+
+
+def open_archive(path: str) -> tuple[Member, ...]:
+    """Return the arrays of an archive whose first bytes are those of one.
+
+    Raises
+    ------
+    InputError
+        Not a whole archive, or one without arrays.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,25 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
 from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
-from ppocli.io import convert, lists
+from ppocli.io import convert, footer, lists
 from ppocli.io.fields import Field, array_of, find_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-# One buffer per column and open iterator: with it a column chunk is never read whole.
-_BUFFER_BYTES = 1 << 18
-
-# Two magics and the length of the footer.
-_LEAST_BYTES = 12
-
-_FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class ParquetReader:
@@ -64,9 +54,12 @@ class ParquetReader:
         self.path = path
         self._coders = dict(coders)
         self._null_rows = (0, 0)
-        self._file, schema = _open(path)
+        self._file, schema = footer.open_footer(path)
         found = find_fields(schema, path, options, required)
-        self._fields, self._depth = found.by_role, found.depth
+        self._found, self._fields, self._depth = found, found.by_role, found.depth
+        leaves = footer.leaves_of(self._file, {field.column for field in self._fields.values()})
+        footer.check_chunks(self._file, path, leaves)
+        tiny = footer.tiny_row_groups(self._file.metadata, leaves if self._depth else ())
         self._report = InputReport(
             path=path,
             format="parquet",
@@ -74,7 +67,7 @@ class ParquetReader:
             rows=self._file.metadata.num_rows,
             bytes=Path(path).stat().st_size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in self._fields.items()},
-            notes=found.notes,
+            notes=(*found.notes, *([tiny] if tiny else ())),
         )
 
     @property
@@ -102,7 +95,7 @@ class ParquetReader:
         """
         chunk_tokens = max(1, chunk_tokens)
         wanted = [role for role in self._fields if role in roles]
-        read = {role: self._fields[role] for role in [*wanted, *self._structure(wanted)]}
+        read = self._found.to_read(wanted)
         first_row = null_rows = 0
         for batch in self._batches(read, chunk_tokens):
             arrays = {role: array_of(batch, field.column) for role, field in read.items()}
@@ -115,17 +108,6 @@ class ParquetReader:
         # A pass over fewer roles can find more rows without a value; the widest one is told.
         self._null_rows = max(self._null_rows, (len(wanted), null_rows))
 
-    def _structure(self, wanted: list[str]) -> list[str]:
-        """Return a role to read for the lengths of rows where no wanted column of values has them."""
-        if not self._depth:
-            return []
-        full = [
-            role
-            for role, field in self._fields.items()
-            if field.depth == self._depth and (ROLES[role].kind != "id" or role not in wanted)
-        ]
-        return [] if set(full) & set(wanted) else full[:1]
-
     def _batches(self, read: Mapping[str, Field], chunk_tokens: int) -> Iterator[Any]:
         """Yield record batches of about `chunk_tokens` tokens."""
         names = sorted({field.column for field in read.values()})
@@ -135,7 +117,7 @@ class ParquetReader:
             while True:
                 try:
                     batch = next(batches, None)
-                except _FAILURES as failure:
+                except footer.FAILURES as failure:
                     raise self._damaged(names, first_row, rows, failure) from None
                 if batch is None:
                     break
@@ -143,41 +125,11 @@ class ParquetReader:
                 yield batch
 
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
-        """Yield consecutive row groups that are read alike, with the rows of their batches.
-
-        PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A
-        run ends where rows get four times longer or shorter, so that many small row groups cost one scan.
-        """
-        meta = self._file.metadata
-        if not self._depth:
-            yield list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens)
-            return
-        leaves = self._leaves(names)
-        run: list[int] = []
-        low = high = 1
-        for index in range(meta.num_row_groups):
-            group = meta.row_group(index)
-            if not group.num_rows:
-                continue
-            values = max(*(group.column(leaf).num_values for leaf in leaves), group.num_rows)
-            rows = max(1, chunk_tokens * group.num_rows // values)
-            if run and (rows > 4 * low or 4 * rows < high):
-                yield run, low
-                run = []
-            low, high = (min(low, rows), max(high, rows)) if run else (rows, rows)
-            run.append(index)
-        if run:
-            yield run, low
-
-    def _leaves(self, names: list[str]) -> list[int]:
-        """Return the indexes of the Parquet leaf columns below these columns."""
-        schema = self._file.schema
-        paths = [schema.column(index).path for index in range(len(schema))]
-        return [
-            index
-            for index, path in enumerate(paths)
-            if any(f"{path}.".startswith(f"{one}.") for one in names)
-        ]
+        """Yield consecutive row groups that are read alike, with the rows of their batches."""
+        if self._depth:
+            yield from footer.runs(self._file.metadata, footer.leaves_of(self._file, names), chunk_tokens)
+        else:
+            yield list(range(self._file.metadata.num_row_groups)), convert.flat_rows(chunk_tokens)
 
     def _damaged(self, names: list[str], first_row: int, rows: int, failure: Exception) -> InputError:
         """Build the error for pages that cannot be decoded; a batch over several row groups is read again."""
@@ -187,7 +139,7 @@ class ParquetReader:
         first, last = np.searchsorted(ends, bounds, side="right").tolist()
         bad = next((index for index in range(first, last) if self._fails(names, index, rows)), last)
         return InputError(
-            f"the data are damaged: {_one_line(failure)}",
+            f"the data are damaged: {footer.one_line(failure)}",
             where=f"{self.path}, row group {bad}",
             hint="write or copy the file again",
         )
@@ -197,7 +149,7 @@ class ParquetReader:
         try:
             for _ in self._file.iter_batches(rows, row_groups=[group], columns=names):
                 pass
-        except _FAILURES:
+        except footer.FAILURES:
             return True
         return False
 
@@ -279,37 +231,3 @@ def _cuts(arrays: Mapping[str, Any], n_rows: int, chunk_tokens: int) -> Iterator
         stop = min(max(start + 1, reach), n_rows)
         yield start, stop
         start = stop
-
-
-def _open(path: str) -> tuple[Any, Any]:
-    """Open a file whose first bytes are those of Parquet."""
-    with Path(path).open("rb") as file:
-        size = file.seek(-4, os.SEEK_END) + 4
-        tail = file.read()
-    if tail == b"PARE":
-        raise InputError("the file is encrypted", where=path, hint="decrypt it first")
-    if tail != b"PAR1" or size < _LEAST_BYTES:
-        raise InputError(
-            "the Parquet file is truncated: it has no footer at its end",
-            where=path,
-            hint="the writer was stopped or the copy is incomplete; write or copy the file again",
-        )
-    try:
-        file = pq.ParquetFile(
-            pa.OSFile(os.fsencode(path)),
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            page_checksum_verification=True,
-        )
-        return file, file.schema_arrow
-    except _FAILURES as failure:
-        raise InputError(
-            f"the Parquet footer cannot be read: {_one_line(failure)}",
-            where=path,
-            hint="the file is damaged; write or copy it again",
-        ) from None
-
-
-def _one_line(failure: Exception) -> str:
-    """Return the first line of another library's message."""
-    return str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ppocli.core.report import Skipped
 from ppocli.core.roles import MAIN_ROLES
@@ -101,15 +101,28 @@ def open_input(
     InputError
         Missing, unreadable, empty, truncated or of another format; and all that the readers refuse.
     """
-    head = _head(path)
-    if head.startswith(b"PAR1"):
+    if format_of(path) == "parquet":
         from ppocli.io.parquet import ParquetReader
 
         return ParquetReader(path, options, coders, required)
-    if head.startswith(b"PK"):
-        from ppocli.io.npz import NpzReader
+    from ppocli.io.npz import NpzReader
 
-        return NpzReader(path, options, coders, required)
+    return NpzReader(path, options, coders, required)
+
+
+def format_of(path: str) -> Literal["parquet", "npz"]:
+    """Return what a file is by its first bytes.
+
+    Raises
+    ------
+    InputError
+        Missing, unreadable, empty or of another format.
+    """
+    head = _head(path)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"PK"):
+        return "npz"
     raise _foreign(path, head)
 
 

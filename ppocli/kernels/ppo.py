@@ -131,8 +131,9 @@ def _block(
         if n > 0:
             _add_run(s, n, uses, p, bounds, run_first, piece, sums, squares, pieces)
     blocks.finish(s, uses, sums, squares, extremes)
-    # Only now: a block that is given back must leave nothing in what blocks share.
-    loops.add_histogram(s, int(sums[FIRST_COUNT + OF_RATIO]), bins)
+    if uses >> OF_RATIO & 1:
+        # Only now: a block that is given back must leave nothing in what blocks share.
+        loops.add_histogram(s, int(sums[FIRST_COUNT + OF_RATIO]), bins)
     return 0, positive
 
 

@@ -14,6 +14,7 @@ METRIC_NOTES: dict[str, str] = {
     "policy_loss": "{agg}, to be minimised",
     "policy_loss_se": "standard error of the token mean",
     "policy_loss_by_agg": "the same loss with each aggregation",
+    "policy_loss_micro_batch_mean": "mean of the micro-batches' token means",
     "unclipped_loss": "mean(-ratio * advantage)",
     "clip_frac": "ratio outside [{low}, {high}]",
     "clip_frac_low": "ratio < {low}",

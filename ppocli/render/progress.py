@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -20,7 +21,11 @@ DELAY_SECONDS = 0.5
 
 
 def progress_for(
-    choice: str, look: Look, *, quiet: bool = False, environment: Mapping[str, str] | None = None
+    choice: str,
+    look: Look,
+    *,
+    quiet: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Progress:
     """Return what shows progress: a bar, or nothing.
 
@@ -34,39 +39,53 @@ def progress_for(
     """
     env = os.environ if environment is None else environment
     wanted = choice == "always" or (choice == "auto" and not env.get("CI"))
-    return TerminalProgress(sys.stderr, look) if wanted and look.terminal and not quiet else NoProgress()
+    if quiet:
+        return NoProgress()
+    return TerminalProgress(sys.stderr, look) if wanted and look.terminal else PlainProgress(sys.stderr)
 
 
-class TerminalProgress:
-    """A bar with the share of rows read, tokens per second and the time left."""
+class PlainProgress(NoProgress):
+    """Passes notices on, and shows no bar."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def notice(self, text: str) -> None:
+        """Write one line."""
+        with contextlib.suppress(OSError):
+            print(text, file=self._stream, flush=True)
+
+
+class TerminalProgress(PlainProgress):
+    """A bar with the share of bytes read, MB and tokens per second and the time left."""
 
     def __init__(self, stream: TextIO, look: Look) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._look = look
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._began = 0.0
         self._total = 0
-        self._rows = 0
+        self._bytes = 0.0
         self._tokens = 0
 
-    def start(self, total_rows: int, total_bytes: int) -> None:
-        """Note the time and the number of rows."""
+    def start(self, total_bytes: int) -> None:
+        """Note the time and the size."""
         self._began = time.monotonic()
-        self._total = total_rows
+        self._total = total_bytes
 
-    def advance(self, rows: int, tokens: int) -> None:
+    def advance(self, n_bytes: float, n_tokens: int) -> None:
         """Count, and show the bar once the delay is over."""
-        self._rows += rows
-        self._tokens += tokens
+        self._bytes += n_bytes
+        self._tokens += n_tokens
         spent = time.monotonic() - self._began
         if spent < DELAY_SECONDS:
             return
         if self._bar is None:
             self._bar, self._task = self._new_bar()
         if self._task is not None:
-            rate = f"{self._tokens / spent / 1e6:.1f} M tokens/s"
-            self._bar.update(self._task, completed=self._rows, rate=rate)
+            rate = f"{self._bytes / spent / 1e6:.0f} MB/s  {self._tokens / spent / 1e6:.1f} M tokens/s"
+            self._bar.update(self._task, completed=self._bytes, rate=rate)
 
     def finish(self) -> None:
         """Take the bar away. May be called more than once."""

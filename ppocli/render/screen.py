@@ -21,6 +21,7 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "policy_loss",
             "policy_loss_se",
+            "policy_loss_micro_batch_mean",
             "unclipped_loss",
             "clip_frac",
             "clip_frac_active",
@@ -172,6 +173,9 @@ class _Tables:
         note = note_of(name, self._words)
         if value is None:
             note = self.nulls.note(name, note, self.report.metrics)
+        elif name in self.report.places:
+            place = self.report.places[name]
+            note = f"{note}, {place_text(place, with_path=len(self.report.inputs) > 1)}"
         return name, self.nulls.cell(name, value), note
 
 

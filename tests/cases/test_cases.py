@@ -24,6 +24,8 @@ SETTINGS_OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS",
 
 
 BUILDERS = build.builders()
+MISSING = {"check", "audit", "drift", "inspect"} - set(COMMANDS)
+"""What the cases use, or expect in the list of commands, and does not exist yet."""
 
 
 def runs() -> list[Any]:
@@ -89,8 +91,10 @@ def in_a_shell(run: dict[str, Any], folder: Path) -> Any:
 @pytest.mark.parametrize(("case_id", "run"), runs())
 def test_case(case_id: str, run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = run["command"][1]
-    if command not in COMMANDS and not command.startswith("-"):
-        pytest.skip(f"there is no command '{command}' yet")
+    listed = run.get("behaviour", {}).get("stdout_contains", [])
+    for name in sorted(MISSING):
+        if name == command or name in listed:
+            pytest.skip(f"there is no command '{name}' yet")
     folder = tmp_path / case_id
     folder.mkdir()
     BUILDERS[case_id](str(folder))

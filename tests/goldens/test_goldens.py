@@ -26,7 +26,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def evaluate(**roles_and_settings: Any) -> dict[str, Any]:
-    return dict(ppocli.evaluate(**roles_and_settings).metrics)
+    """Two axes are (sequence, token); (B, 1) would be read as flat, so it goes in as a list of sequences."""
+    given = {
+        name: list(value) if isinstance(value, np.ndarray) and value.shape[1:] == (1,) else value
+        for name, value in roles_and_settings.items()
+    }
+    return dict(ppocli.evaluate(**given).metrics)
 
 
 def test_row(folder: Path, row: Row) -> None:

@@ -107,7 +107,8 @@ def test_a_small_deviation_beside_a_large_mean() -> None:
     exact = [Fraction(x) for x in column.tolist()]
     mean = sum(exact) / n
     deviation = math.sqrt(sum((x - mean) ** 2 for x in exact) / n)
-    assert got["adv_std"] == pytest.approx(deviation, rel=1e-9)
+    # Means of 1e8 are rounded to 1.5e-8; mean(x^2) - mean(x)^2 would not have a single right digit.
+    assert got["adv_std"] == pytest.approx(deviation, rel=1e-6)
 
 
 def test_k3_near_zero_is_right_to_six_digits() -> None:

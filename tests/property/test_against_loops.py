@@ -34,6 +34,7 @@ def looseness(batch: Batch) -> float:
         return 1.0
     # The sign of an advantage that normalisation puts at 0, up to rounding, has no agreed value.
     assume((np.abs(adv - adv.mean()) > 1e-6 * np.abs(adv).max()).all())
+    assume(adv.std() > 1e-100)  # smaller ones lose their squares
     return float(16.0 * (1.0 + np.abs(adv).max() / adv.std()))
 
 

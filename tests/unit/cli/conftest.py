@@ -17,10 +17,13 @@ class Engine:
 
     def __init__(self) -> None:
         self.answer: EvalReport | BaseException = reports.report()
+        self.notices: tuple[str, ...] = ()
         self.calls: list[dict[str, Any]] = []
 
     def evaluate_files(self, paths: list[str], spec: Any, options: Any, **keywords: Any) -> EvalReport:
         self.calls.append({"paths": paths, "spec": spec, "options": options, **keywords})
+        for text in self.notices:
+            keywords["progress"].notice(text)
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer

@@ -78,7 +78,8 @@ def test_verbose_says_how_the_run_went(run: Any) -> None:
 
 
 def test_what_the_engine_has_to_say_is_said_unless_quiet(engine: Any, run: Any) -> None:
-    engine.answer = reports.report(run={"threads": 64, "notice": "512 threads asked for, 64 used"})
+    engine.notices = ("warning: 512 threads asked for, 64 used",)
+    engine.answer = reports.report(run={"threads": 64})
     assert run("eval", "x")[2] == "warning: 512 threads asked for, 64 used\n"
     assert run("eval", "x", "-q")[2] == ""
     assert run("eval", "x", "-v")[2].splitlines()[1:] == ["run: threads 64"]

@@ -6,15 +6,19 @@ import re
 
 import naive
 
-from ppocli.core.metrics import METRICS
+from ppocli.core.metrics import METRICS, _catalogue
 from ppocli.core.roles import AMBIGUOUS, MAIN_ROLES, NEGATED, PROBABILITIES, ROLES
 
 
 def test_the_catalogue_and_the_loops_name_the_same_metrics() -> None:
     reals = [role.name for role in ROLES.values() if role.kind in ("log_prob", "real")]
-    token = dict.fromkeys(reals, -1.0) | {"sequence": 0, "group": 0}
-    settings = {"dual_clip": 3.0, "delta": 2.0, "log_ratio_clamp": 20.0, "value_clip": 0.2}
+    token = dict.fromkeys(reals, -1.0) | {"sequence": 0, "group": 0, "row": 0}
+    settings = {"dual_clip": 3.0, "delta": 2.0, "log_ratio_clamp": 20.0, "value_clip": 0.2, "micro_batch": 1}
     assert naive.evaluate([token], **settings).metrics.keys() == METRICS.keys()
+
+
+def test_each_metric_is_entered_once() -> None:
+    assert len(_catalogue()) == len(METRICS)
 
 
 def test_metrics_need_roles_that_exist() -> None:

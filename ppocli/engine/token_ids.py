@@ -1,0 +1,95 @@
+"""Token ids of the places a report names: looked up afterwards, so that no pass reads them in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppocli.errors import InputError
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import Chunk, Reader
+    from ppocli.core.report import EvalReport, Place
+
+
+def with_token_ids(
+    report: EvalReport, openers: Mapping[str, Callable[[], Reader]], chunk_tokens: int
+) -> EvalReport:
+    """Return the report with the token id at every place whose input has a column for it.
+
+    An input whose ids do not line up with its log-probs keeps its places without ids.
+    """
+    with_ids = {one.path for one in report.inputs if "token_id" in one.columns}
+    wanted = {place for place in _places(report) if place.path in with_ids}
+    found: dict[Place, Place] = {}
+    for path in sorted({place.path for place in wanted}):
+        places = sorted((p for p in wanted if p.path == path), key=lambda p: p.row)
+        reader = openers[path]()
+        try:
+            for place, token_id in _look_up(reader, places, chunk_tokens):
+                found[place] = replace(place, token_id=token_id)
+        except InputError:
+            continue
+        finally:
+            reader.close()
+    return _replaced(report, found) if found else report
+
+
+def _places(report: EvalReport) -> Iterator[Place]:
+    """Yield every place that the report names."""
+    for note in report.nulls.values():
+        if note.where is not None:
+            yield note.where
+    for finding in report.findings:
+        if finding.where is not None:
+            yield finding.where
+    for token in report.worst:
+        yield token.where
+    yield from report.places.values()
+
+
+def _look_up(reader: Reader, places: list[Place], chunk_tokens: int) -> Iterator[tuple[Place, int]]:
+    """Read ids, with the log-probs that they must line up with, up to the last place."""
+    for chunk in reader.chunks({"token_id", "log_probs"}, chunk_tokens):
+        if "token_id" not in chunk.columns:
+            return
+        for place in places:
+            token_id = _id_at(chunk, place)
+            if token_id is not None:
+                yield place, token_id
+        if chunk.first_row + chunk.n_rows > places[-1].row:
+            return
+
+
+def _id_at(chunk: Chunk, place: Place) -> int | None:
+    """Return the id at a place, or None where it is null, in another chunk or of a whole row."""
+    row = place.row - chunk.first_row
+    if not 0 <= row < chunk.n_rows:
+        return None
+    token = row
+    if chunk.offsets is not None:
+        if place.position is None:
+            return None
+        token = int(chunk.offsets[row]) + place.position
+    column = chunk.columns["token_id"]
+    if column.present is not None and not column.present[token]:
+        return None
+    return int(np.asarray(column.values)[token])
+
+
+def _replaced(report: EvalReport, found: Mapping[Place, Place]) -> EvalReport:
+    """Return the report with its places replaced."""
+
+    def swap(place: Place | None) -> Place | None:
+        return None if place is None else found.get(place, place)
+
+    return replace(
+        report,
+        nulls={name: replace(note, where=swap(note.where)) for name, note in report.nulls.items()},
+        findings=tuple(replace(one, where=swap(one.where)) for one in report.findings),
+        worst=tuple(replace(one, where=found.get(one.where, one.where)) for one in report.worst),
+        places={name: found.get(place, place) for name, place in report.places.items()},
+    )

@@ -1,0 +1,179 @@
+"""Parquet footers: opening, checking, and how row groups are read together."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ppocli.errors import InputError
+
+# One buffer per column and open iterator: with it a column chunk is never read whole.
+_BUFFER_BYTES = 1 << 18
+
+# Two magics and the length of the footer.
+_LEAST_BYTES = 12
+
+FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
+
+# Row groups are called tiny when there are many of them with few rows and few tokens on average. Opening a
+# row group costs about as much time as decoding 10,000 tokens of a column.
+_MANY_GROUPS = 100
+_FEW_ROWS = 1_000
+_FEW_TOKENS = 10_000
+
+
+def open_footer(path: str) -> tuple[Any, Any]:
+    """Open a file whose first bytes are those of Parquet; return it and its Arrow schema.
+
+    Raises
+    ------
+    InputError
+        Truncated, encrypted, or with a footer that cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(-4, os.SEEK_END)
+        tail = file.read()
+    if tail == b"PARE":
+        raise InputError("the file is encrypted", where=path, hint="decrypt it first")
+    if tail != b"PAR1" or size < _LEAST_BYTES:
+        raise InputError(
+            "the Parquet file is truncated: it has no footer at its end",
+            where=path,
+            hint="the writer was stopped or the copy is incomplete; write or copy the file again",
+        )
+    try:
+        opened = pq.ParquetFile(
+            pa.OSFile(os.fsencode(path)),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        )
+        return opened, opened.schema_arrow
+    except FAILURES as failure:
+        raise damaged_footer(path, one_line(failure)) from None
+
+
+def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
+    """Look at what the footer says about every column chunk of some leaf columns, without reading data.
+
+    PyArrow's `metadata.row_group(i).column(j)` does not catch what the C++ constructor below it throws for a
+    level histogram of the wrong length: the process is aborted. Announcing the chunks for reading goes
+    through the same constructor, and there a failure becomes a Python exception. It takes 0.2 ms for a small
+    file and 35 ms for 100,000 chunks.
+
+    Raises
+    ------
+    InputError
+    """
+    meta = file.metadata
+    if not meta.num_row_groups or not leaves:
+        return
+    source = pa.PythonFile(_NoData(Path(path).stat().st_size), mode="r")
+    try:
+        reader = pq.ParquetFile(source, metadata=meta, pre_buffer=True).reader
+        next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)
+    except _DataWanted:
+        return  # all chunks were announced, and the first of them is now to be read
+    except FAILURES as failure:
+        raise damaged_footer(path, one_line(failure)) from None
+
+
+class _DataWanted(Exception):
+    """Somebody wants to read data."""
+
+
+class _NoData(io.RawIOBase):
+    """A file of which only the size is known."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._size if whence == os.SEEK_END else offset
+
+    def tell(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        raise _DataWanted
+
+
+def damaged_footer(path: str, what: str) -> InputError:
+    """Return the error for a footer that contradicts itself or cannot be decoded."""
+    return InputError(
+        f"the Parquet footer cannot be read: {what}",
+        where=path,
+        hint="the file is damaged; write or copy it again",
+    )
+
+
+def leaves_of(file: Any, names: Collection[str]) -> list[int]:
+    """Return the indexes of the Parquet leaf columns below these columns."""
+    schema = file.schema
+    paths = [schema.column(index).path for index in range(len(schema))]
+    return [
+        index for index, path in enumerate(paths) if any(f"{path}.".startswith(f"{one}.") for one in names)
+    ]
+
+
+def values_per_group(meta: Any, leaves: Collection[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (row group, rows, values of its fullest leaf) for each row group with rows.
+
+    A null or empty list counts as one value. Call `check_chunks` for these leaves first.
+    """
+    for index in range(meta.num_row_groups):
+        group = meta.row_group(index)
+        if group.num_rows:
+            yield index, group.num_rows, max(group.column(leaf).num_values for leaf in leaves)
+
+
+def runs(meta: Any, leaves: Collection[int], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
+    """Yield consecutive row groups of list columns that are read alike, with the rows of their batches.
+
+    PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A run
+    ends where rows get four times longer or shorter, so that many small row groups cost one scan.
+    """
+    run: list[int] = []
+    low = high = 1
+    for index, n_rows, n_values in values_per_group(meta, leaves):
+        rows = max(1, chunk_tokens * n_rows // max(n_values, n_rows))
+        if run and (rows > 4 * low or 4 * rows < high):
+            yield run, low
+            run = []
+        low, high = (min(low, rows), max(high, rows)) if run else (rows, rows)
+        run.append(index)
+    if run:
+        yield run, low
+
+
+def tiny_row_groups(meta: Any, leaves: Collection[int]) -> str | None:
+    """Say that row groups are many and tiny, if they are. `leaves` are those of list columns, if any."""
+    n_groups = meta.num_row_groups
+    if n_groups <= _MANY_GROUPS or meta.num_rows >= _FEW_ROWS * n_groups:
+        return None
+    if leaves:
+        n_tokens = sum(n_values for _, _, n_values in values_per_group(meta, leaves))
+        if n_tokens >= _FEW_TOKENS * n_groups:
+            return None
+    return (
+        f"{n_groups:,} row groups of {meta.num_rows / n_groups:.3g} rows on average: tiny row groups make a "
+        "file large and slow to read; write more rows at a time"
+    )
+
+
+def one_line(failure: Exception) -> str:
+    """Return the first line of another library's message."""
+    return str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__

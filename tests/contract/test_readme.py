@@ -1,0 +1,102 @@
+"""The README says what is true: its Python runs, its tables list what exists, its screen is the real one."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from ppocli.cli.app import COMMANDS, main
+from ppocli.core.metrics import METRICS
+from ppocli.core.roles import ROLES
+from ppocli.core.spec import AGGREGATIONS
+from ppocli.errors import ExitCode
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON_BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("code", [one for one in PYTHON_BLOCKS if "import torch" not in one])
+def test_python_of_the_readme_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    for written in tmp_path.glob("rollouts.*"):
+        assert main(["eval", str(written), "-qq"]) == ExitCode.OK
+
+
+def test_the_values_that_the_readme_gives_for_its_python_are_right() -> None:
+    import numpy as np
+
+    import ppocli
+
+    assert ppocli.ppo_clip_loss(np.log(0.4), np.log(0.2), 2.0, eps_clip=0.2) == pytest.approx(-2.4, abs=1e-15)
+
+
+def test_the_example_files_have_the_loss_worked_out_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ppocli
+
+    monkeypatch.chdir(tmp_path)
+    for code in PYTHON_BLOCKS:
+        if "rollouts." in code:
+            exec(compile(code, "README.md", "exec"), {})
+    # Ratios e^0.1, e^-0.1, e^0.1, all inside [0.8, 1.2]; advantages 0.5, 0.5, -1.
+    by_hand = -(0.5 * 1.1051709180756477 + 0.5 * 0.9048374180359595 - 1.1051709180756477) / 3
+    assert ppocli.evaluate("rollouts.parquet").metrics["policy_loss"] == pytest.approx(by_hand, abs=1e-15)
+    # The same numbers as float32, which moves them by up to 1e-7.
+    assert ppocli.evaluate("rollouts.npz").metrics["policy_loss"] == pytest.approx(by_hand, abs=1e-7)
+
+
+def test_every_command_is_in_the_table_and_no_other() -> None:
+    listed = re.findall(r"^\| `ppocli ([a-z]+)[^`]*` \|", README, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    section = README.split("## Exit codes")[1].split("\n## ")[0]
+    listed = {
+        int(n) for row in re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE) for n in row.split(",")
+    }
+    assert listed == {int(code) for code in ExitCode}
+
+
+def test_names_in_the_readme_exist() -> None:
+    metrics = README.split("## The definitions in short")[1].split("Aggregations:")[0]
+    for name in re.findall(r"^\| `([a-z_0-9]+)`", metrics, re.MULTILINE):
+        assert name in METRICS
+    for name in AGGREGATIONS:
+        assert f"`{name}`" in README
+    for name in ROLES:
+        assert f"`{name}`" in README or name == "rollout_log_probs"
+
+
+def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["eval", "--help"])
+    help_text = capsys.readouterr().out
+    for option in set(re.findall(r"`(--[a-z-]+)", README)):
+        assert option in help_text or option == "--list", option
+
+
+def test_the_screen_is_the_real_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = re.search(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert shown is not None
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["eval", "sample_data/healthy.parquet"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith(shown[1].rstrip("\n") + "\n")
+
+
+def test_the_two_lines_to_paste_stand_alone() -> None:
+    blocks = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    runs = [one for one in blocks if "sample_data" in one]
+    tests = [one for one in blocks if "pytest" in one]
+    assert [len(one.strip().splitlines()) for one in (*runs, *tests)] == [1, 1]
+    assert "pytest" not in README.split(tests[0])[0], "no line above mentions the tests' command"
+    assert sys.version_info >= (3, 11)
