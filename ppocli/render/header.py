@@ -106,17 +106,15 @@ def _normalisation(settings: Mapping[str, Any]) -> str:
 
 
 def _inferred(inputs: tuple[InputReport, ...]) -> Iterator[str]:
-    """Say which column plays which role, and what else was inferred, if anything was; each line once."""
+    """Say which column plays which role, and what else was inferred; each line once."""
     lines: dict[str, int] = {}
     for one in inputs:
-        renamed = any(role != column.column for role, column in one.columns.items())
-        if renamed or one.notes:
-            roles = (
-                role if role == column.column else f"{role} = '{printable(column.column)}'"
-                for role, column in one.columns.items()
-            )
-            line = f"columns: {', '.join(roles)}"
-            lines[line] = lines.get(line, 0) + 1
+        roles = (
+            role if role == column.column else f"{role} = '{printable(column.column)}'"
+            for role, column in one.columns.items()
+        )
+        line = f"columns: {', '.join(roles)}"
+        lines[line] = lines.get(line, 0) + 1
         for note in one.notes:
             lines[f"note: {printable(note)}"] = lines.get(f"note: {printable(note)}", 0) + 1
     for line, files in lines.items():

@@ -70,7 +70,8 @@ def test_counts_of_zero_are_one_line() -> None:
 
 
 def test_header_says_what_was_read_and_how() -> None:
-    first, second = eval_screen(reports.report()).header
+    first, second, third = eval_screen(reports.report()).header
+    assert third == "columns: log_probs, old_log_probs, advantages, mask"
     assert first == "rollouts.parquet  3 rows, 7 tokens, 2 masked, 3 sequences, float32"
     assert second == "PPO clip [0.8, 1.2]  agg token-mean  advantages as stored"
 
