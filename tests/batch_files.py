@@ -51,24 +51,33 @@ def write_batch(
 ) -> Path:
     """Write a batch as Parquet: list columns where it has rows, or flat with a `sequence_id` if `as_ids`."""
     width = dtype or batch.dtype
-    columns: dict[str, np.ndarray] = {
-        role: values.astype(width) for role, values in batch.columns.items() if roles is None or role in roles
+    columns: dict[str, pa.Array] = {
+        role: pa.array(values.astype(width), mask=null_mask(batch, role))
+        for role, values in batch.columns.items()
+        if roles is None or role in roles
     }
     if batch.mask is not None:
-        columns["mask"] = batch.mask
+        columns["mask"] = pa.array(batch.mask)
     lengths = batch.lengths
     rows = None if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
     if lengths is None:
         table = pa.table(columns)
     elif as_ids:
-        table = pa.table({**columns, "sequence_id": rows})
+        table = pa.table({**columns, "sequence_id": pa.array(rows)})
         if batch.groups is not None:
             table = table.append_column("group_id", pa.array(np.array(batch.groups)[rows]))
     else:
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        lists = {role: pa.ListArray.from_arrays(offsets, pa.array(one)) for role, one in columns.items()}
+        lists = {role: pa.ListArray.from_arrays(offsets, one) for role, one in columns.items()}
         table = pa.table(lists)
         if batch.groups is not None:
             table = table.append_column("group_id", pa.array(batch.groups))
     pq.write_table(table, path, row_group_size=row_group_size)
     return path
+
+
+def null_mask(batch: Batch, role: str) -> np.ndarray:
+    """True where the column holds no value."""
+    out = np.zeros(batch.n_tokens, bool)
+    out[[place for name, place in batch.nulls if name == role]] = True
+    return out

@@ -334,9 +334,12 @@ def evaluate(tokens: list[Token], *, n_rows: int | None = None, n_files: int = 1
 
 def strict(out: Result, name: str, roles: tuple[str, ...], formula: Formula, valid: list[Token]) -> None:
     """Null where a value that the formula uses is null, NaN or infinite; then also over the finite ones."""
-    finite = [t for t in valid if all(t[r] is not None and math.isfinite(t[r]) for r in roles)]
-    present = [t for t in valid if all(t[r] is not None for r in roles)]
-    value, scale = formula(present) if present else (None, None)
+    finite = [t for t in valid if all(is_finite(t[r]) for r in roles)]
+    present = [t for t in valid if all(is_present(t[r]) for r in roles)]
+    if name == "total_loss" and formula is not OFF:
+        value, scale = formula(valid, usable=is_present)
+    else:
+        value, scale = formula(present) if present else (None, None)
     out.metrics[name] = value
     if value is not None and not math.isfinite(value):
         out.nonfinite[name] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
@@ -349,13 +352,27 @@ def strict(out: Result, name: str, roles: tuple[str, ...], formula: Formula, val
     if formula is OFF:
         return
     if name == "total_loss":
-        value, scale = formula(valid, term_by_term=True)
+        value, scale = formula(valid, usable=is_finite)
     else:
-        value, scale = formula(finite) if finite else (None, None)
+        value, scale = formula(finite) if finite or name in COUNTED else (None, None)
     out.metrics[f"{name}_finite"] = value if value is not None and math.isfinite(value) else None
     if scale is not None:
         out.scale[f"{name}_finite"] = scale
 
+
+def is_present(x: float | None) -> bool:
+    return x is not None
+
+
+def is_finite(x: float | None) -> bool:
+    return x is not None and math.isfinite(x)
+
+
+COUNTED = {
+    *(f"{side}_{name}" for side in ("overflow", "underflow") for name in FORMATS),
+    *("log_ratio_beyond_20", "log_ratio_on_bound", "n_log_ratio_clamped"),
+}
+"""Counts: 0 over no token."""
 
 POLICY = ("log_probs", "old_log_probs", "advantages")
 RATIO = ("log_probs", "old_log_probs")
@@ -457,26 +474,26 @@ def total_formula(
         elif coefficient and given is not None:
             missing = True
 
-    def formula(ts: list[Token], *, term_by_term: bool = False) -> Pair:
-        """Each term over its own finite tokens, where asked: the total of the terms' finite twins."""
+    def formula(ts: list[Token], *, usable: Callable[[float | None], bool] | None = None) -> Pair:
+        """Each term over the tokens whose own values are usable: the total of the terms' finite twins."""
 
-        def with_finite(roles: tuple[str, ...]) -> list[Token]:
-            whole = [t for t in ts if all(t[r] is not None and math.isfinite(t[r]) for r in roles)]
-            return whole if term_by_term else ts
+        def own(roles: tuple[str, ...]) -> list[Token]:
+            return ts if usable is None else [t for t in ts if all(usable(t[r]) for r in roles)]
 
-        if missing or not with_finite(POLICY):
-            return None, None
-        value, scale = aggregate(with_finite(POLICY), losses(with_finite(POLICY)), s.agg, horizon)
-        for coefficient, roles, term in chosen:
-            own = with_finite(roles)
-            more, size = aggregate(own, [term(t) for t in own], s.agg, horizon) if own else (None, None)
-            if value is None or more is None or scale is None or size is None:
+        value, scale = 0.0, 0.0
+        for coefficient, roles, term in [(1.0, POLICY, None), *chosen]:
+            kept = own(roles)
+            if not kept and usable is is_present:
+                continue
+            terms = losses(kept) if term is None else [term(t) for t in kept]
+            more, size = aggregate(kept, terms, s.agg, horizon) if kept else (None, None)
+            if more is None or size is None:
                 return None, None
             value, scale = value + coefficient * more, scale + abs(coefficient) * size
         return value, scale
 
     roles = POLICY + tuple(role for _, roles, _ in chosen for role in roles)
-    return roles, formula
+    return roles, OFF if missing else formula
 
 
 def ratio_formulas(s: Settings) -> dict[str, tuple[tuple[str, ...], Formula]]:

@@ -36,13 +36,15 @@ WIDTHS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 class Batch:
     """Tokens as flat float64 columns, the row lengths of ragged data (None: flat), and the mask.
 
-    A column holds only values of its own dtype, so that storing it in that dtype loses nothing.
+    A column holds only values of its own dtype, so that storing it in that dtype loses nothing. `nulls` are
+    the places where a file holds no value; arrays in memory cannot have them.
     """
 
     columns: dict[str, np.ndarray]
     lengths: list[int] | None = None
     mask: np.ndarray | None = None
     groups: list[int] | None = None
+    nulls: list[tuple[str, int]] = field(default_factory=list)
     dtype: str = "float64"
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -55,6 +57,8 @@ class Batch:
         out = [
             {role: float(values[i]) for role, values in self.columns.items()} for i in range(self.n_tokens)
         ]
+        for role, place in self.nulls:
+            out[place][role] = None
         if self.mask is not None:
             for token, keep in zip(out, self.mask, strict=True):
                 token["mask"] = int(keep)
@@ -92,7 +96,7 @@ def stored_as(values: list[float], dtype: str) -> np.ndarray:
 
 
 REALS = st.one_of(st.floats(-4, 4), st.floats(-4, 4), st.just(0.0), st.floats(-1e5, 1e5))
-SPOILED = st.sampled_from([math.nan, math.inf, -math.inf])
+SPOILED = st.sampled_from([math.nan, math.inf, -math.inf, None])
 SPEC_CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "clip_low": st.sampled_from([0.2, 0.0, 1.0, 0.1]),
     "clip_high": st.sampled_from([0.2, 0.28, 0.0]),
@@ -100,6 +104,9 @@ SPEC_CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "delta": st.sampled_from([None, None, 1.5, 10.0]),
     "log_ratio_clamp": st.sampled_from([None, None, 20.0, 0.5]),
     "value_clip": st.sampled_from([None, 0.2]),
+    "vf_coef": st.sampled_from([None, None, 0.0, 0.25]),
+    "ent_coef": st.sampled_from([None, None, 0.01]),
+    "kl_coef": st.sampled_from([None, None, 0.0, 0.04]),
     "adv_norm": st.sampled_from(["none", "none", "batch"]),
     "adv_norm_ddof": st.sampled_from([0, 1]),
     "adv_norm_form": st.sampled_from(["add", "max", "var"]),
@@ -156,14 +163,19 @@ def batches(
     mask = None
     if draw(st.booleans()):
         mask = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)))
+    nulls: list[tuple[str, int]] = []
     if spoil and draw(st.booleans()):
         for _ in range(draw(st.integers(1, 3))):
-            role = draw(st.sampled_from(sorted(columns)))
-            columns[role][draw(st.integers(0, n - 1))] = draw(SPOILED)
+            role, place = draw(st.sampled_from(sorted(columns))), draw(st.integers(0, n - 1))
+            value = draw(SPOILED)
+            if value is None:
+                nulls.append((role, place))
+            else:
+                columns[role][place] = value
     groups = None
     if lengths is not None and draw(st.booleans()):
         groups = draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
     settings = draw(specs(ragged=ragged))
     if groups is not None and draw(st.booleans()):
         settings["agg"] = "group-mean"
-    return Batch(columns, lengths, mask, groups, dtype, settings)
+    return Batch(columns, lengths, mask, groups, nulls, dtype, settings)

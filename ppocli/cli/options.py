@@ -31,8 +31,8 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class DataOptions:
-    """How columns and axes are to be understood, and what to do about bad or empty files."""
+class FileOptions:
+    """How columns and axes are to be understood, and what to do about bad files."""
 
     col: Annotated[
         list[str] | None,
@@ -70,10 +70,6 @@ class DataOptions:
         bool,
         flag(DATA, "--skip-bad", text="Pass over files that cannot be read; they are named in the output."),
     ] = False
-    allow_empty: Annotated[
-        bool,
-        flag(DATA, "--allow-empty", text="Exit with 0, not 5, when there is no valid token."),
-    ] = False
 
     def read_options(self) -> ReadOptions:
         """Return the options of the readers.
@@ -86,6 +82,16 @@ class DataOptions:
         choose("--layout", self.layout, ("auto", "time"))
         bits = frozenset(choose("--bits: role", role, ROLES) for role in self.bits or ())
         return ReadOptions(_columns(self.col or ()), self.layout, self.sum_dims, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions(FileOptions):
+    """The same, and what to do when there is nothing in them."""
+
+    allow_empty: Annotated[
+        bool,
+        flag(DATA, "--allow-empty", text="Exit with 0, not 5, when there is no valid token."),
+    ] = False
 
 
 def _columns(pairs: list[str] | tuple[str, ...]) -> dict[str, str]:
@@ -105,7 +111,7 @@ def _columns(pairs: list[str] | tuple[str, ...]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions:
+class WritingOptions:
     """What is written where, and how it looks."""
 
     format: Annotated[
@@ -138,6 +144,28 @@ class OutputOptions:
         ),
     ] = None
     force: Annotated[bool, flag(OUTPUT, "--force", text="Overwrite files that exist.")] = False
+    digits: Annotated[
+        int,
+        whole_option(
+            OUTPUT, "--digits", "Significant digits in tables, 1 to 17. Default 6. Data are never rounded."
+        ),
+    ] = 6
+    color: Annotated[
+        str,
+        word_option(
+            OUTPUT,
+            "--color",
+            metavar="auto|always|never",
+            text="auto (default): on a terminal, and NO_COLOR is obeyed.",
+        ),
+    ] = "auto"
+    ascii: Annotated[bool, flag(OUTPUT, "--ascii", text="Draw with ASCII characters only.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions(WritingOptions):
+    """The same, and which rows the tables have."""
+
     by: Annotated[
         str,
         word_option(
@@ -162,35 +190,12 @@ class OutputOptions:
             "List the N tokens with the largest |log_ratio| and with the largest |loss|. Default 0.",
         ),
     ] = 0
-    digits: Annotated[
-        int,
-        whole_option(
-            OUTPUT, "--digits", "Significant digits in tables, 1 to 17. Default 6. Data are never rounded."
-        ),
-    ] = 6
-    color: Annotated[
-        str,
-        word_option(
-            OUTPUT,
-            "--color",
-            metavar="auto|always|never",
-            text="auto (default): on a terminal, and NO_COLOR is obeyed.",
-        ),
-    ] = "auto"
-    ascii: Annotated[bool, flag(OUTPUT, "--ascii", text="Draw with ASCII characters only.")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How the work is done and what is said about it. Nothing here changes a number."""
+class SayingOptions:
+    """What is said about the run. Nothing here changes a number."""
 
-    threads: Annotated[
-        int | None,
-        whole_option(RUN, "--threads", "Threads that compute. Default: the processors this process may use."),
-    ] = None
-    chunk_rows: Annotated[
-        int | None, whole_option(RUN, "--chunk-rows", "Rows read at a time. Never changes a result.")
-    ] = None
     progress: Annotated[
         str,
         word_option(
@@ -210,9 +215,6 @@ class RunOptions:
             count=True,
         ),
     ] = 0
-    verbose: Annotated[
-        bool, flag(RUN, "-v", "--verbose", text="Say how the run went: time, threads, versions.")
-    ] = False
     debug: Annotated[bool, flag(RUN, "--debug", text="Show the traceback of an error.")] = False
 
     @property
@@ -226,13 +228,38 @@ class RunOptions:
         return self.quiet > 1
 
     def check(self) -> None:
-        """Refuse counts below 1 and unknown words.
+        """Refuse unknown words.
 
         Raises
         ------
         UsageProblem
         """
         choose("--progress", self.progress, ("auto", "always", "never"))
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions(SayingOptions):
+    """The same, and how the work is done."""
+
+    threads: Annotated[
+        int | None,
+        whole_option(RUN, "--threads", "Threads that compute. Default: the processors this process may use."),
+    ] = None
+    chunk_rows: Annotated[
+        int | None, whole_option(RUN, "--chunk-rows", "Rows read at a time. Never changes a result.")
+    ] = None
+    verbose: Annotated[
+        bool, flag(RUN, "-v", "--verbose", text="Say how the run went: time, threads, versions.")
+    ] = False
+
+    def check(self) -> None:
+        """Refuse counts below 1 and unknown words.
+
+        Raises
+        ------
+        UsageProblem
+        """
+        SayingOptions.check(self)
         for name, count in (("--threads", self.threads), ("--chunk-rows", self.chunk_rows)):
             if count is not None and count < 1:
                 raise UsageProblem(f"{name} is a whole number of at least 1, not {count}")

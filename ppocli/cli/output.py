@@ -17,7 +17,7 @@ from ppocli.render.console import Look, look_at, look_for_file
 from ppocli.render.formats import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:
-    from ppocli.cli.options import OutputOptions
+    from ppocli.cli.options import WritingOptions
 
 Render = Callable[[str, Look, str], str]
 """Makes the text of a result from a format, a look and an encoding."""
@@ -34,7 +34,7 @@ class Destination:
     file : path, optional
         Where it goes; None: standard output.
     exports : sequence of (path, format)
-    options : OutputOptions
+    options : WritingOptions
     silent : bool
         Nothing goes to standard output.
     """
@@ -42,7 +42,7 @@ class Destination:
     format: str
     file: Path | None
     exports: Sequence[tuple[Path, str]]
-    options: OutputOptions
+    options: WritingOptions
     silent: bool = False
 
     def deliver(self, render: Render) -> None:
@@ -76,7 +76,7 @@ class Destination:
             raise cannot_write(str(path), problem) from problem
 
 
-def plan(options: OutputOptions, inputs: Iterable[str], *, silent: bool = False) -> Destination:
+def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False) -> Destination:
     """Check everything about the output before anything is read.
 
     Parameters

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ppocli.cli.failures import emit
 
 HELP = """\
-Print the JSON Schema (draft 2020-12) of what 'ppocli eval -f json' prints.
+Print the JSON Schema (draft 2020-12) of what -f json prints, of 'ppocli eval' and
+'ppocli inspect'.
 
   ppocli schema > report.schema.json"""
 

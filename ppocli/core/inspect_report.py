@@ -19,8 +19,8 @@ class StoredColumn:
     ----------
     name, type : str
         The name is dotted below structures; the type such as "list<float32>" or "float32".
-    compression : str
-        Codec in the first row group; "stored" or "deflated" in NPZ.
+    compression : str, optional
+        Codec in the first row group, None without row groups; "stored" or "deflated" in NPZ.
     bytes : int
         As stored, compressed.
     values : int, optional
@@ -48,7 +48,7 @@ class StoredColumn:
 
     name: str
     type: str
-    compression: str
+    compression: str | None
     bytes: int
     values: int | None
     n_null: int | None = None
@@ -75,9 +75,11 @@ class ReadPlan:
     n_batches : int
         Pieces in which the rows are read; an estimate where row groups are read together.
     batch_rows : (int, int)
-        Rows of the smallest and of the largest kind of batch.
+        Rows of a batch, at the least and at the most: they depend on the row group's mean length of rows.
+    batch_bytes : int
+        What a batch of mean rows takes in memory, decoded. A row longer than a batch makes it larger.
     memory : int
-        Estimated peak of the process, bytes. A row longer than a batch makes it larger.
+        Estimated peak of the process, bytes.
     temporary : int
         Bytes of temporary files, for arrays that are not stored in the order in which they are read.
     """
@@ -86,7 +88,8 @@ class ReadPlan:
     bytes: int
     n_batches: int
     batch_rows: tuple[int, int]
-    memory: int
+    batch_bytes: int
+    memory: int = 0
     temporary: int = 0
 
 
@@ -152,9 +155,8 @@ class InspectedFile:
     Attributes
     ----------
     path, format : str
-    version, writer : str
-        Of the format, and the library that wrote the file, as far as the file says.
     bytes : int
+        Size of the file.
     rows : int, optional
         None where no role says what a row is.
     parts : int
@@ -163,6 +165,10 @@ class InspectedFile:
         As in `InputReport`; None where roles are missing or do not fit together.
     columns : tuple of StoredColumn
         In stored order.
+    version, writer : str, optional
+        Of the format, and the library that wrote the file. Parquet only, like the next.
+    footer_bytes : int, optional
+        Size of the footer.
     schema : int
         Files with the same number have the same columns, types, numbers of axes and roles; from 1.
     missing : tuple of str
@@ -178,13 +184,14 @@ class InspectedFile:
 
     path: str
     format: str
-    version: str
-    writer: str
     bytes: int
     rows: int | None
     parts: int
     layout: str | None
     columns: tuple[StoredColumn, ...]
+    version: str | None = None
+    writer: str | None = None
+    footer_bytes: int | None = None
     schema: int = 1
     missing: tuple[str, ...] = ()
     problem: str | None = None
@@ -200,17 +207,16 @@ class InspectedFile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file's entry of the document; what does not exist in its format is left out."""
-        body = {key: value for key, value in asdict(self).items() if value is not None}
-        body["rows"], body["layout"], body["ready"] = self.rows, self.layout, self.ready
+        body = {key: one for key, one in asdict(self).items() if one is not None or key in _NULLABLE}
+        body["ready"] = self.ready
         body["columns"] = [
-            {key: value for key, value in one.items() if value or key not in _ABSENT}
-            | ({} if one["mappable"] is None else {"mappable": one["mappable"]})
-            for one in body["columns"]
+            {key: one for key, one in column.items() if one not in (None, {}) or key in _NULLABLE}
+            for column in body["columns"]
         ]
         return body
 
 
-_ABSENT = ("nonfinite", "role", "found_by", "shape", "order", "mappable")
+_NULLABLE = ("rows", "layout", "compression", "values", "n_null", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)

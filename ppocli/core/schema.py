@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.report import SCHEMA_VERSION
 from ppocli.core.roles import ROLES
@@ -23,7 +24,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the document of `ppocli eval -f json`.
+    """Return the schema of the documents of `ppocli eval -f json` and `ppocli inspect -f json`.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -31,32 +32,11 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        **_object(
-            {
-                "schema_version": {"const": SCHEMA_VERSION},
-                "tool": {"const": "ppocli"},
-                "version": _TEXT,
-                "kind": {"const": "eval"},
-                "status": {"enum": ["ok", "findings", "failed"]},
-                "exit_code": {"enum": [code.value for code in ExitCode]},
-                "settings": {"$ref": "#/$defs/settings"},
-                "inputs": _list_of("input"),
-                "skipped": {"type": "array", "items": _object({"path": _TEXT, "reason": _TEXT})},
-                "metrics": {"$ref": "#/$defs/metrics"},
-                "nulls": {"$ref": "#/$defs/nulls"},
-                "groups": _list_of("group"),
-                "findings": _list_of("finding"),
-                "worst": _list_of("worst"),
-                "places": {
-                    "type": "object",
-                    "propertyNames": {"enum": list(METRICS)},
-                    "additionalProperties": {"$ref": "#/$defs/place"},
-                },
-                "run": {"type": "object"},
-            },
-            optional=("groups", "worst", "places"),
-        ),
+        "oneOf": [{"$ref": "#/$defs/eval"}, {"$ref": "#/$defs/inspect"}],
         "$defs": {
+            "eval": _eval(),
+            "inspect": _inspect(),
+            "file": file_schema(),
             "settings": _settings(),
             "place": _place(),
             "input": _input(),
@@ -67,6 +47,55 @@ def document_schema() -> Schema:
             "worst": _worst(),
         },
     }
+
+
+def _head(kind: str) -> Schema:
+    """Return the schema of what every document begins with."""
+    return {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "tool": {"const": "ppocli"},
+        "version": _TEXT,
+        "kind": {"const": kind},
+        "status": {"enum": ["ok", "findings", "failed"]},
+        "exit_code": {"enum": [code.value for code in ExitCode]},
+        "skipped": {"type": "array", "items": _object({"path": _TEXT, "reason": _TEXT})},
+        "run": {"type": "object"},
+    }
+
+
+def _eval() -> Schema:
+    """Return the schema of the document of `ppocli eval`."""
+    return _object(
+        {
+            **_head("eval"),
+            "settings": {"$ref": "#/$defs/settings"},
+            "inputs": _list_of("input"),
+            "metrics": {"$ref": "#/$defs/metrics"},
+            "nulls": {"$ref": "#/$defs/nulls"},
+            "groups": _list_of("group"),
+            "findings": _list_of("finding"),
+            "worst": _list_of("worst"),
+            "places": {
+                "type": "object",
+                "propertyNames": {"enum": list(METRICS)},
+                "additionalProperties": {"$ref": "#/$defs/place"},
+            },
+        },
+        optional=("groups", "worst", "places"),
+    )
+
+
+def _inspect() -> Schema:
+    """Return the schema of the document of `ppocli inspect`."""
+    reading = _reading()
+    return _object(
+        {
+            **_head("inspect"),
+            "settings": _object({**reading, "scan": {"type": "boolean"}}, optional=tuple(reading)),
+            "files": _list_of("file"),
+            "n_schemas": _COUNT,
+        }
+    )
 
 
 def _object(properties: Schema, optional: tuple[str, ...] = ()) -> Schema:
@@ -93,15 +122,20 @@ def _settings() -> Schema:
     for one in fields(LossSpec):
         types = [plain[word] if word != "None" else "null" for word in str(one.type).split(" | ")]
         properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
-    reading: Schema = {
+    reading = _reading()
+    decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
+    optional = (*reading, *decided)
+    return _object({**properties, **reading, **decided}, optional=optional)
+
+
+def _reading() -> Schema:
+    """Return the schemas of the settings about how columns are read."""
+    return {
         "columns": {"type": "object", "propertyNames": {"enum": list(ROLES)}, "additionalProperties": _TEXT},
         "layout": {"enum": ["auto", "time"]},
         "sum_dims": {"type": "boolean"},
         "bits": {"type": "array", "items": {"enum": list(ROLES)}},
     }
-    decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
-    optional = (*reading, *decided)
-    return _object({**properties, **reading, **decided}, optional=optional)
 
 
 def _place() -> Schema:

@@ -130,7 +130,7 @@ def evaluate_files(
         progress=progress or NoProgress(),
         skip_bad=skip_bad,
         paths=files,
-        reading=_reading(wanted),
+        reading=reading_settings(wanted),
         skipped=list(skipped),
     )
     return _evaluate(run, by, worst, threads, allow_empty)
@@ -196,7 +196,7 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
-def _reading(options: ReadOptions) -> dict[str, Any]:
+def reading_settings(options: ReadOptions) -> dict[str, Any]:
     """Return the reading options that are not the default, as they are echoed."""
     said = {
         "columns": dict(options.columns),
@@ -227,7 +227,7 @@ def _evaluate_arrays(
         progress=others.get("progress") or NoProgress(),
         skip_bad=False,
         paths=["<arrays>"],
-        reading=_reading(options),
+        reading=reading_settings(options),
     )
     return _evaluate(
         run,

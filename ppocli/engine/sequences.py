@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,10 @@ GROUP_LIMIT = 1_000_000
 
 CLOSED_LIMIT = 1_000_000
 """Closed ids that are remembered, to notice one that comes back."""
+
+
+Targets: TypeAlias = "tuple[float, float, Floats, Floats, Ints, Ints, Floats, Ints]"
+"""What closing a sequence takes and adds to: the clip interval, sums, tallies, extremes and their places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,20 +54,18 @@ class MicroBatches:
     def add(self, rows: Ints, pieces: Floats) -> None:
         """Add pieces, each of which lies inside one row."""
         if self.n_rows:
-            sequence.add_rows(
-                rows // self.n_rows, pieces, self._state, self._open, 0.0, np.inf, *self._targets()
-            )
+            sequence.add_rows(rows // self.n_rows, pieces, self._state, self._open, *self._targets())
 
     def finish(self) -> Totals:
         """Close the last micro-batch; its means stand in the sums over sequences."""
         if self._open[0] >= 0:
-            sequence.close_sequence(self._state, 0.0, np.inf, *self._targets())
+            sequence.close_sequence(self._state, *self._targets())
             self._open[0] = -1
         return self.totals
 
-    def _targets(self) -> tuple[Floats, Floats, Ints, Ints, Floats, Ints]:
+    def _targets(self) -> Targets:
         t = self.totals
-        return t.seq_hi, t.seq_lo, t.seq_nonfinite, t.seq_terms, t.seq_extremes, self._places
+        return 0.0, np.inf, t.seq_hi, t.seq_lo, t.seq_nonfinite, t.seq_terms, t.seq_extremes, self._places
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +130,7 @@ class SequenceStage:
             return
         rows = span.rows_of(cut.starts + span.origin)
         if self.by_row:
-            sequence.add_rows(rows, pieces, self._state, self._open_row, *self._interval(), *self._targets())
+            sequence.add_rows(rows, pieces, self._state, self._open_row, *self._targets())
         elif self.by_id:
             self._add_by_id(span, cut.starts, rows, pieces)
         if self.by_group:
@@ -139,7 +141,7 @@ class SequenceStage:
     def finish(self) -> None:
         """Close every open sequence, in order of first sight."""
         if self.by_row and self._open_row[0] >= 0:
-            sequence.close_sequence(self._state, *self._interval(), *self._targets())
+            sequence.close_sequence(self._state, *self._targets())
         elif self.by_id:
             self._close(np.arange(self.open_rows.n))
         for which in range(sequence.N_EXTREMES):
@@ -161,21 +163,11 @@ class SequenceStage:
         before = int(table.states[at, sequence.STORED]) if at >= 0 else 0
         return before + int(same.sum())
 
-    def _interval(self) -> tuple[float, float]:
-        return float(self.plan.parameters[layout.P_CLIP_FLOOR]), float(
-            self.plan.parameters[layout.P_CLIP_CEILING]
-        )
-
-    def _targets(self) -> tuple[Floats, Floats, Ints, Ints, Floats, Ints]:
-        totals = self.totals
-        return (
-            totals.seq_hi,
-            totals.seq_lo,
-            totals.seq_nonfinite,
-            totals.seq_terms,
-            totals.seq_extremes,
-            self._places,
-        )
+    def _targets(self) -> Targets:
+        p, t = self.plan.parameters, self.totals
+        interval = float(p[layout.P_CLIP_FLOOR]), float(p[layout.P_CLIP_CEILING])
+        sums = t.seq_hi, t.seq_lo, t.seq_nonfinite, t.seq_terms, t.seq_extremes, self._places
+        return *interval, *sums
 
     def _add_by_id(self, span: Span, starts: Ints, rows: Ints, pieces: Floats) -> None:
         """Add pieces by their sequence id; close the longest untouched where too many are open."""
@@ -207,7 +199,7 @@ class SequenceStage:
         table.keep(np.sort(order[table.n // 2 :]))
 
     def _close(self, rows: Ints) -> None:
-        sequence.close_rows(rows, self.open_rows.states, *self._interval(), *self._targets())
+        sequence.close_rows(rows, self.open_rows.states, *self._targets())
 
     def _check_returned(self, table: KeyedTable, before: int) -> None:
         """Notice ids that come back after their sequence was closed."""

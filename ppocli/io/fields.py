@@ -67,7 +67,7 @@ class Fields:
         return ("flat", "list", "list<list>")[self.depth]
 
     def to_read(self, roles: Collection[str]) -> dict[str, Field]:
-        """Return the columns to read for some roles: theirs, and one for the lengths of rows if none has them."""
+        """Return the columns to read for some roles: theirs, and one for rows' lengths if none has them."""
         wanted = {role: field for role, field in self.by_role.items() if role in roles}
         full = [
             role
@@ -87,7 +87,7 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
     InputError
         See `ParquetReader`.
     """
-    columns, inside = _offered(schema, path)
+    columns, inside = offered(schema, path)
     found = resolve(path, columns, options.columns, required, named_only=inside)
     notes = list(found.notes)
     fields: dict[str, Field] = {}
@@ -141,8 +141,14 @@ def _step(names: list[str], dotted: str) -> tuple[int, str]:
     return names.index(head), dotted[len(head) + 1 :]
 
 
-def _offered(schema: Any, path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns with their types, and the fields of structures by dotted name."""
+def offered(schema: Any, path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns with their types, and the fields of structures by dotted name.
+
+    Raises
+    ------
+    InputError
+        Two columns of one name.
+    """
     columns: dict[str, str] = {}
     inside: dict[str, str] = {}
     for field in schema:

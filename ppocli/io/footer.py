@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,15 +140,21 @@ def values_per_group(meta: Any, leaves: Collection[int]) -> Iterator[tuple[int, 
             yield index, group.num_rows, max(group.column(leaf).num_values for leaf in leaves)
 
 
-def runs(meta: Any, leaves: Collection[int], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
+def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
     """Yield consecutive row groups of list columns that are read alike, with the rows of their batches.
 
     PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A run
     ends where rows get four times longer or shorter, so that many small row groups cost one scan.
+
+    Parameters
+    ----------
+    groups : iterable of (row group, rows, values)
+        See `values_per_group`.
+    chunk_tokens : int
     """
     run: list[int] = []
     low = high = 1
-    for index, n_rows, n_values in values_per_group(meta, leaves):
+    for index, n_rows, n_values in groups:
         rows = max(1, chunk_tokens * n_rows // max(n_values, n_rows))
         if run and (rows > 4 * low or 4 * rows < high):
             yield run, low
@@ -172,6 +178,35 @@ def tiny_row_groups(meta: Any, leaves: Collection[int]) -> str | None:
         f"{n_groups:,} row groups of {meta.num_rows / n_groups:.3g} rows on average: tiny row groups make a "
         "file large and slow to read; write more rows at a time"
     )
+
+
+def codecs(file: Any, path: str) -> list[str]:
+    """Return the codec of each leaf column in the first row group; none without row groups.
+
+    Raises
+    ------
+    InputError
+        A codec that does not exist. To ask PyArrow for its name would abort the process; a reader of no rows
+        asks too, reads nothing, and raises.
+    """
+    meta = file.metadata
+    if not meta.num_row_groups or not meta.num_columns:
+        return []
+    every_leaf = range(meta.num_columns)
+    try:
+        next(file.reader.iter_batches(0, [0], every_leaf, use_threads=False), None)
+    except FAILURES as failure:
+        raise damaged_footer(path, one_line(failure)) from None
+    group = meta.row_group(0)
+    return [group.column(leaf).compression.lower() for leaf in every_leaf]
+
+
+def writer(meta: Any) -> str | None:
+    """Return the library that wrote the file, as far as the footer says it in UTF-8."""
+    try:
+        return meta.created_by or None
+    except UnicodeDecodeError:
+        return None
 
 
 def one_line(failure: Exception) -> str:

@@ -76,6 +76,11 @@ class Member:
         return type_name(self.dtype)
 
     @property
+    def stored_type(self) -> str:
+        """Element type with its byte order where that is not the machine's."""
+        return self.dtype_name + ("" if self.dtype.isnative else ", other byte order")
+
+    @property
     def read_dtype(self) -> np.dtype[Any]:
         """The type under which the bytes are read: unsigned integers for bfloat16."""
         return np.dtype("<u2") if self.dtype_name == BFLOAT16 else self.dtype
@@ -173,15 +178,10 @@ def elements(member: Member, path: str, axes: tuple[int, ...] | None) -> Element
     axes : tuple of int, optional
         The order in which its axes are wanted. None: as they are.
     """
-    order = axes or tuple(range(len(member.shape)))
-    # A column-major array is a row-major one with its axes the other way round.
-    memory = tuple(reversed(member.shape)) if member.fortran else member.shape
-    if member.fortran:
-        order = tuple(len(memory) - 1 - axis for axis in order)
     source = MemberElements(member, path)
-    long_axes = [axis for axis in order if memory[axis] > 1]
-    if long_axes == sorted(long_axes):
+    if stands_in_order(member, axes):
         return source
+    memory, order = _in_file(member, axes)
     try:
         with contextlib.closing(source):
             return reordered(source, memory, order, member.read_dtype.newbyteorder("="))
@@ -192,6 +192,22 @@ def elements(member: Member, path: str, axes: tuple[int, ...] | None) -> Element
             where=path,
             hint="set TMPDIR to a folder with room, or store the array with np.ascontiguousarray",
         ) from None
+
+
+def stands_in_order(member: Member, axes: tuple[int, ...] | None) -> bool:
+    """Return whether the elements are stored in the order in which they are wanted; see `elements`."""
+    memory, order = _in_file(member, axes)
+    long_axes = [axis for axis in order if memory[axis] > 1]
+    return long_axes == sorted(long_axes)
+
+
+def _in_file(member: Member, axes: tuple[int, ...] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape as the file has it, row-major, and which of its axes each wanted one is."""
+    order = axes or tuple(range(len(member.shape)))
+    if not member.fortran:
+        return member.shape, order
+    # A column-major array is a row-major one with its axes the other way round.
+    return tuple(reversed(member.shape)), tuple(len(member.shape) - 1 - axis for axis in order)
 
 
 class MemberElements:

@@ -56,8 +56,7 @@ class NpzReader:
         used, dtypes, plan = arrays.members, arrays.dtypes, arrays.plan
         sources = {}
         for role, placed in plan.placements.items():
-            axes = (1, 0, *range(2, len(used[role].shape))) if placed.swapped else None
-            opener = partial(elements, used[role], path, axes)
+            opener = partial(elements, used[role], path, placed.axes(len(used[role].shape)))
             sources[role] = Source(used[role].name, dtypes[role], placed.spread, placed.dims, opener)
         self._arrays = PlacedArrays(path, plan.n_rows, plan.row_tokens, None, sources, dict(coders))
         self._report = InputReport(
@@ -131,6 +130,8 @@ def place(
             if role != "token_id" or role in options.columns:
                 raise
             notes.append(f"token_id: not read, {problem.message}")
+    if not used:
+        return Arrays({}, {}, Plan("flat", 0, None, {}, ()), tuple(notes))
     plan = plan_layout(path, {role: one.shape for role, one in used.items()}, found.columns, options)
     return Arrays(used, dtypes, plan, (*notes, *plan.notes))
 
@@ -195,7 +196,7 @@ def _resolve(
 def _dtype(path: str, role: str, member: Member, options: ReadOptions, notes: list[str]) -> str:
     """Return the type by which an array is read, or refuse it."""
     if member.problem is not None:
-        raise _unreadable(path, role, member)
+        raise unreadable(path, role, member)
     if member.dtype_name == convert.BFLOAT16:
         notes.append(f"{role}: raw 2-byte values (V2) read as bfloat16")
     elif role in options.bits:
@@ -203,7 +204,7 @@ def _dtype(path: str, role: str, member: Member, options: ReadOptions, notes: li
     return convert.read_as(role, member.name, member.dtype_name, options.bits, path)
 
 
-def _unreadable(path: str, role: str, member: Member) -> InputError:
+def unreadable(path: str, role: str, member: Member) -> InputError:
     """Build the error for an array that cannot be read."""
     where = f"{path}, member '{member.info.filename}'"
     if member.problem != "object":

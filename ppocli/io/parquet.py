@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
 from ppocli.core.report import ColumnReport, InputReport
-from ppocli.core.roles import MAIN_ROLES, ROLES
+from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
 from ppocli.io.fields import Field, array_of, find_fields
@@ -127,7 +127,8 @@ class ParquetReader:
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
         """Yield consecutive row groups that are read alike, with the rows of their batches."""
         if self._depth:
-            yield from footer.runs(self._file.metadata, footer.leaves_of(self._file, names), chunk_tokens)
+            groups = footer.values_per_group(self._file.metadata, footer.leaves_of(self._file, names))
+            yield from footer.runs(groups, chunk_tokens)
         else:
             yield list(range(self._file.metadata.num_row_groups)), convert.flat_rows(chunk_tokens)
 

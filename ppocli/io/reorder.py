@@ -17,8 +17,8 @@ from ppocli.io.placed import ArrayElements, Elements
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Up to this size an array that has to be reordered is held in memory, above it in a temporary file.
-_IN_MEMORY = 1 << 24
+IN_MEMORY = 1 << 24
+"""Up to this size an array that has to be reordered is held in memory, above it in a temporary file."""
 
 # How much of an array is reordered at a time.
 _SLAB = 1 << 23
@@ -49,7 +49,7 @@ def reordered(
     """
     shape = tuple(memory[axis] for axis in order)
     n_bytes = math.prod(shape) * dtype.itemsize
-    if n_bytes <= _IN_MEMORY:
+    if n_bytes <= IN_MEMORY:
         target = np.empty(shape, dtype)
         _scatter(source, memory, order, target, lambda: None)
         return ArrayElements(target)

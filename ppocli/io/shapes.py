@@ -33,6 +33,10 @@ class Placement:
     swapped: bool = False
     dims: int = 1
 
+    def axes(self, count: int) -> tuple[int, ...] | None:
+        """Return the order in which an array's `count` axes are wanted; None: as they are."""
+        return (1, 0, *range(2, count)) if self.swapped else None
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

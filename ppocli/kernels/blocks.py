@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ppocli.kernels import loops
@@ -17,13 +19,16 @@ from ppocli.kernels.layout import (
     SQUARES,
 )
 
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Floats, Ints
+
 LANE_OWNER = np.array(LANE_OWNERS)
 SQUARE_OWNER = np.array(SQUARE_OWNERS)
 EXTREME_OWNER = np.array(EXTREME_OWNERS)
 
 
 @jit()
-def begin(s, uses):
+def begin(s: Floats, uses: int) -> None:
     """Clear the lanes of the selections in use."""
     for q in range(LANE_OWNER.size):
         if uses >> LANE_OWNER[q] & 1:
@@ -38,7 +43,7 @@ def begin(s, uses):
 
 
 @jit()
-def finish(s, uses, sums, squares, extremes):
+def finish(s: Floats, uses: int, sums: Floats, squares: Floats, extremes: Floats) -> None:
     """Fold the lanes of the selections in use into the block's rows."""
     for q in range(LANE_OWNER.size):
         if uses >> LANE_OWNER[q] & 1:
@@ -53,15 +58,17 @@ def finish(s, uses, sums, squares, extremes):
 
 
 @jit()
-def set_centre(x, n, seen, squares, moment):
+def set_centre(x: Floats, n: int, seen: float, squares: Floats, moment: int) -> float:
     """Return the centre of a block's second moment: the mean of its first run."""
     if seen == 0:
         squares[moment, 0] = loops.sum_span(x, 0, n) / n
-    return squares[moment, 0]
+    return float(squares[moment, 0])
 
 
 @jit()
-def add_column(s, offset, n, seen, lane, moment, extreme, squares):
+def add_column(
+    s: Floats, offset: int, n: int, seen: float, lane: int, moment: int, extreme: int, squares: Floats
+) -> None:
     """Sum, second moment and extremes of one row of scratch; a negative number leaves that part out."""
     x = s[offset : offset + RUN]
     loops.add_plain(x, n, s[LANES + lane * RUN : LANES + (lane + 1) * RUN])
@@ -73,7 +80,7 @@ def add_column(s, offset, n, seen, lane, moment, extreme, squares):
 
 
 @jit()
-def add_extremes(s, offset, n, extreme):
+def add_extremes(s: Floats, offset: int, n: int, extreme: int) -> None:
     """Extremes of one row of scratch."""
     loops.add_extremes(
         s[offset : offset + RUN],
@@ -84,15 +91,17 @@ def add_extremes(s, offset, n, extreme):
 
 
 @jit()
-def add_pieces(x, bounds, first, last, count, total, pieces):
-    """Number and sum of the tokens of each piece of a sequence inside the run."""
+def add_pieces(
+    x: Floats, bounds: Ints, first: int, last: int, count: int, total: int, pieces: Floats
+) -> None:
+    """Write number and sum of the tokens of each piece of a sequence inside the run."""
     for j in range(last - first):
         pieces[first + j, count] = bounds[j + 1] - bounds[j]
         pieces[first + j, total] = loops.sum_span(x, bounds[j], bounds[j + 1])
 
 
 @jit()
-def pieces_until(starts, piece, last, stop):
+def pieces_until(starts: Ints, piece: int, last: int, stop: int) -> int:
     """Return the first piece that starts at or after a token."""
     while piece < last and starts[piece] < stop:
         piece += 1

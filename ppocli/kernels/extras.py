@@ -1,10 +1,12 @@
 """The kernel of the optional columns: values, returns, rewards, entropy and the reference policy.
 
-The same blocks, runs and rows as `ppocli.kernels.ppo`; apart, so that nobody compiles or pays for it who has none of
-these columns.
+The same blocks, runs and rows as `ppocli.kernels.ppo`; apart, so that nobody compiles or pays for it who has
+none of these columns.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -29,6 +31,9 @@ from ppocli.kernels.layout import (
 )
 from ppocli.kernels.load import gather
 
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Bytes, Floats, Ints
+
 OF_VALUE, OF_EV, OF_EV_OLD, OF_RETURN = (SELECTION[name] for name in ("value", "ev", "ev_old", "return"))
 OF_REWARD, OF_ENTROPY, OF_REF = (SELECTION[name] for name in ("reward", "entropy", "ref"))
 L_RETURN, L_REWARD, L_ENTROPY, L_EV, L_EV_OLD = (
@@ -47,7 +52,9 @@ REF_COLUMN = 1 << COLUMNS.index("ref_log_probs")
 
 
 @jit()
-def _add_errors(s, prediction, n, seen, lane, moment, extreme, squares):
+def _add_errors(
+    s: Floats, prediction: int, n: int, seen: float, lane: int, moment: int, extreme: int, squares: Floats
+) -> None:
     """Moments of the returns and of returns - prediction, for the explained variance."""
     blocks.add_column(s, RETURN, n, seen, lane, moment, extreme, squares)
     loops.fill_difference(s[RETURN : RETURN + RUN], s[prediction : prediction + RUN], n, s[WORK : WORK + RUN])
@@ -55,7 +62,18 @@ def _add_errors(s, prediction, n, seen, lane, moment, extreme, squares):
 
 
 @jit()
-def _add_run(s, n, uses, p, bounds, first, last, sums, squares, pieces):
+def _add_run(
+    s: Floats,
+    n: int,
+    uses: int,
+    p: Floats,
+    bounds: Ints,
+    first: int,
+    last: int,
+    sums: Floats,
+    squares: Floats,
+    pieces: Floats,
+) -> None:
     """Add the n finite tokens of a run, which stand in the column rows of scratch."""
     if uses >> OF_VALUE & 1:
         if p[P_VALUE_CLIP] < np.inf:
@@ -85,9 +103,25 @@ def _add_run(s, n, uses, p, bounds, first, last, sums, squares, pieces):
 
 @jit()
 def _block(
-    columns, doubles, mask, start, stop, uses, has, starts, first, last, p,
-    s, index, bounds, sums, squares, extremes, pieces,
-):  # fmt: skip
+    columns: tuple[Bytes, ...],
+    doubles: int,
+    mask: Bytes,
+    start: int,
+    stop: int,
+    uses: int,
+    has: int,
+    starts: Ints,
+    first: int,
+    last: int,
+    p: Floats,
+    s: Floats,
+    index: Ints,
+    bounds: Ints,
+    sums: Floats,
+    squares: Floats,
+    extremes: Floats,
+    pieces: Floats,
+) -> tuple[int, int]:
     """Evaluate one block; return how many values are not finite and how many log-probs are positive."""
     blocks.begin(s, uses)
     piece = first
@@ -109,9 +143,25 @@ def _block(
 
 @jit(parallel=True)
 def evaluate_extras(
-    columns, doubles, mask, n_tokens, wanted, uses, has, starts, block_pieces, p,
-    scratch, index, sums, squares, extremes, pieces, bad, positive,
-):  # fmt: skip
+    columns: tuple[Bytes, ...],
+    doubles: int,
+    mask: Bytes,
+    n_tokens: int,
+    wanted: Ints,
+    uses: int,
+    has: int,
+    starts: Ints,
+    block_pieces: Ints,
+    p: Floats,
+    scratch: Floats,
+    index: Ints,
+    sums: Floats,
+    squares: Floats,
+    extremes: Floats,
+    pieces: Floats,
+    bad: Ints,
+    positive: Ints,
+) -> None:
     """Evaluate blocks of a span in parallel; parameters as in `ppocli.kernels.ppo.evaluate_base`."""
     n_workers = scratch.shape[0]
     for w in numba.prange(n_workers):

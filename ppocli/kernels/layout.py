@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from ppocli.core.formats import FORMATS
 from ppocli.core.partials import COLUMNS, EXTREMES, LANE_SUMS, MOMENTS, PIECE, RARE_SUMS, SELECTIONS, SUM
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Ints: TypeAlias = NDArray[np.int64]
+    Bytes: TypeAlias = NDArray[np.uint8]
 
 RUN = 256
 """Tokens that the vectorised loops take at a time: their scratch stays in the cache next to the core."""
@@ -13,7 +23,9 @@ BLOCK = 2048
 
 N_COLUMNS = len(COLUMNS)
 LP, OLD, ADV, VALUE, OLD_VALUE, RETURN, ENTROPY, REF, REWARD = (RUN * k for k in range(N_COLUMNS))
-LOG_RATIO, RATIO, LOSS, FLAT, VALUE_TERM, REF_K3, ADV_USED, WORK = (RUN * k for k in range(N_COLUMNS, N_COLUMNS + 8))
+LOG_RATIO, RATIO, LOSS, FLAT, VALUE_TERM, REF_K3, ADV_USED, WORK = (
+    RUN * k for k in range(N_COLUMNS, N_COLUMNS + 8)
+)
 LANES = RUN * (N_COLUMNS + 8)
 SQUARES = LANES + RUN * len(LANE_SUMS)
 LOWEST = SQUARES + RUN * len(MOMENTS)

@@ -6,15 +6,22 @@ combination of types, and so that equal values give equal bits whatever type hol
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ppocli.kernels._jit import jit
 from ppocli.kernels.layout import N_COLUMNS, RUN
 
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Bytes, Floats, Ints
+
 
 @jit()
-def _load_run(column, is_double, start, index, masked, n, out):
-    """Write n values of a column to `out` as float64; return how many are not finite and how many positive."""
+def _load_run(
+    column: Bytes, is_double: int, start: int, index: Ints, masked: bool, n: int, out: Floats
+) -> tuple[int, int]:
+    """Write n values of a column to `out`; return how many are not finite and how many positive."""
     if is_double:
         wide = column.view(np.float64)
         for k in range(n):
@@ -32,7 +39,9 @@ def _load_run(column, is_double, start, index, masked, n, out):
 
 
 @jit()
-def _select(mask, start, starts, first, last, n, index, bounds):
+def _select(
+    mask: Bytes, start: int, starts: Ints, first: int, last: int, n: int, index: Ints, bounds: Ints
+) -> int:
     """List the valid tokens of a run and where its pieces start among them; return how many there are."""
     n_pieces = max(last - first, 1)
     bounds[0] = 0
@@ -53,7 +62,21 @@ def _select(mask, start, starts, first, last, n, index, bounds):
 
 
 @jit()
-def gather(columns, doubles, mask, start, stop, wanted, log_prob_columns, starts, first, last, s, index, bounds):
+def gather(
+    columns: tuple[Bytes, ...],
+    doubles: int,
+    mask: Bytes,
+    start: int,
+    stop: int,
+    wanted: int,
+    log_prob_columns: int,
+    starts: Ints,
+    first: int,
+    last: int,
+    s: Floats,
+    index: Ints,
+    bounds: Ints,
+) -> tuple[int, int, int]:
     """Load the valid tokens of a run into the column rows of scratch.
 
     Parameters

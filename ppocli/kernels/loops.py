@@ -1,24 +1,27 @@
 """The vectorised loops: each takes one run of finite tokens from scratch and adds to the block's lanes.
 
-A lane belongs to the position of a token inside its run, and the lanes of a sum are folded by halving when the
-block ends. The order of additions is therefore written down here and not left to the compiler: no fast-math flag is
-needed for packed instructions, and results are the same bits on every thread and in every build of the loop.
-A block's sum is 8 additions deep in a lane and 8 in the fold: its error is at most 16 * 2^-53 of the sum of |terms|.
+A lane belongs to the position of a token inside its run, and the lanes of a sum are folded by halving when
+the block ends. The order of additions is therefore written down here and not left to the compiler: no
+fast-math flag is needed for packed instructions, and results are the same bits on every thread and in every
+build of the loop. A block's sum is 8 additions deep in a lane and 8 in the fold: its error is at most
+16 * 2^-53 of the sum of |terms|.
 
-Offsets into `s` are compile-time constants of one array: that is what lets LLVM prove that loads and stores do not
-meet, without run-time checks (it gives up on loops with more than a few arrays).
+Offsets into `s` are compile-time constants of one array: that is what lets LLVM prove that loads and stores
+do not meet, without run-time checks (it gives up on loops with more than a few arrays).
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ppocli.kernels._jit import jit
 from ppocli.kernels.layout import (
     ADV,
     ADV_USED,
+    FLAT,
     HISTOGRAM_HALF,
     HISTOGRAM_PER_NAT,
     KEPT,
-    FLAT,
     LOG_RATIO,
     LOSS,
     LP,
@@ -36,6 +39,9 @@ from ppocli.kernels.layout import (
     square,
 )
 from ppocli.kernels.math import exp, exp_and_expm1_minus_x, expm1_minus_x
+
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Floats, Ints
 
 A_LOG_RATIO, A_LOG_RATIO_SQ, A_K3, A_ABS = (
     lane("log_ratio"),
@@ -64,7 +70,7 @@ HALF = RUN // 2
 
 
 @jit()
-def sum_span(x, start, stop):
+def sum_span(x: Floats, start: int, stop: int) -> float:
     """Sum x[start:stop] in eight interleaved parts: at most (stop - start) / 8 + 10 additions deep."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     whole = start + ((stop - start) & -8)
@@ -83,54 +89,54 @@ def sum_span(x, start, stop):
 
 
 @jit()
-def fold_sum(lanes):
+def fold_sum(lanes: Floats) -> float:
     """Add up the lanes of a sum by halving; the lanes are overwritten."""
     width = HALF
     while width >= 1:
         for j in range(width):
             lanes[j] += lanes[j + width]
         width >>= 1
-    return lanes[0]
+    return float(lanes[0])
 
 
 @jit()
-def fold_min(lanes):
+def fold_min(lanes: Floats) -> float:
     """Return the smallest lane; the lanes are overwritten."""
     width = HALF
     while width >= 1:
         for j in range(width):
             lanes[j] = min(lanes[j], lanes[j + width])
         width >>= 1
-    return lanes[0]
+    return float(lanes[0])
 
 
 @jit()
-def fold_max(lanes):
+def fold_max(lanes: Floats) -> float:
     """Return the largest lane; the lanes are overwritten."""
     width = HALF
     while width >= 1:
         for j in range(width):
             lanes[j] = max(lanes[j], lanes[j + width])
         width >>= 1
-    return lanes[0]
+    return float(lanes[0])
 
 
 @jit()
-def add_plain(x, n, lanes):
+def add_plain(x: Floats, n: int, lanes: Floats) -> None:
     """Add a run to the lanes of a sum."""
     for i in range(n):
         lanes[i] += x[i]
 
 
 @jit()
-def add_square(x, n, centre, lanes):
+def add_square(x: Floats, n: int, centre: float, lanes: Floats) -> None:
     """Add (x - centre)^2 to the lanes of a second moment."""
     for i in range(n):
         lanes[i] += (x[i] - centre) * (x[i] - centre)
 
 
 @jit()
-def add_extremes(x, n, lowest, highest):
+def add_extremes(x: Floats, n: int, lowest: Floats, highest: Floats) -> None:
     """Keep the smallest and largest value per lane."""
     for i in range(n):
         lowest[i] = x[i] if x[i] < lowest[i] else lowest[i]
@@ -138,14 +144,14 @@ def add_extremes(x, n, lowest, highest):
 
 
 @jit()
-def count_zero(x, n, lanes):
+def count_zero(x: Floats, n: int, lanes: Floats) -> None:
     """Count exact zeros of either sign."""
     for i in range(n):
         lanes[i] += 1.0 if x[i] == 0.0 else 0.0
 
 
 @jit()
-def fill_ratio(s, n):
+def fill_ratio(s: Floats, n: int) -> None:
     """Log-ratio and ratio of a run; sums of the k3 estimate, the ratio and its square, before any clamp."""
     for i in range(n):
         log_ratio = s[LP + i] - s[OLD + i]
@@ -158,15 +164,15 @@ def fill_ratio(s, n):
 
 
 @jit()
-def clamp_ratio(s, n, bound):
+def clamp_ratio(s: Floats, n: int, bound: float) -> None:
     """Replace the ratio by exp(log_ratio clamped to plus or minus bound)."""
     for i in range(n):
         s[RATIO + i] = exp(min(max(s[LOG_RATIO + i], -bound), bound))
 
 
 @jit()
-def add_log_ratio(s, n, centre):
-    """Sums of the log-ratio, its size and its square, its second moment, and exact zeros."""
+def add_log_ratio(s: Floats, n: int, centre: float) -> None:
+    """Add the log-ratio, its size and its square, its second moment, and exact zeros."""
     for i in range(n):
         log_ratio = s[LOG_RATIO + i]
         s[A_LOG_RATIO + i] += log_ratio
@@ -177,7 +183,7 @@ def add_log_ratio(s, n, centre):
 
 
 @jit()
-def add_ratio(s, n, floor, ceiling, centre):
+def add_ratio(s: Floats, n: int, floor: float, ceiling: float, centre: float) -> None:
     """Sum of the ratio, its second moment, and how many lie outside the interval."""
     for i in range(n):
         ratio = s[RATIO + i]
@@ -188,7 +194,9 @@ def add_ratio(s, n, floor, ceiling, centre):
 
 
 @jit()
-def add_loss(s, n, floor, ceiling, dual, delta, centre):
+def add_loss(
+    s: Floats, n: int, floor: float, ceiling: float, dual: float, delta: float, centre: float
+) -> None:
     """Loss per token, its sum and second moment, the unclipped loss, and where the dual-clip bound is chosen.
 
     loss = -min(min(ratio, delta) A, clip(ratio) A); where A < 0 at most -dual A; exactly 0 where A = 0.
@@ -209,7 +217,7 @@ def add_loss(s, n, floor, ceiling, dual, delta, centre):
 
 
 @jit()
-def mark_delta(s, n, delta):
+def mark_delta(s: Floats, n: int, delta: float) -> None:
     """Count and mark tokens whose loss is flat behind delta."""
     for i in range(n):
         capped = 1.0 if (s[ADV_USED + i] < 0.0) & (s[RATIO + i] > delta) else 0.0
@@ -218,18 +226,18 @@ def mark_delta(s, n, delta):
 
 
 @jit()
-def mark_clamped(s, n, clamp):
+def mark_clamped(s: Floats, n: int, clamp: float) -> None:
     """Mark tokens whose loss is flat behind the log-ratio clamp."""
     for i in range(n):
         s[FLAT + i] += 1.0 if abs(s[LOG_RATIO + i]) > clamp else 0.0
 
 
 @jit()
-def add_branches(s, n, floor, ceiling):
+def add_branches(s: Floats, n: int, floor: float, ceiling: float) -> None:
     """Tokens whose clipped branch is strictly chosen, and the gradient |d loss / d log_probs|.
 
-    The gradient is ratio |A|, or 0 where the loss does not depend on log_probs: behind the clip, where A = 0, and
-    at tokens marked before.
+    The gradient is ratio |A|, or 0 where the loss does not depend on log_probs: behind the clip, where A = 0,
+    and at tokens marked before.
     """
     for i in range(n):
         adv = s[ADV_USED + i]
@@ -245,14 +253,14 @@ def add_branches(s, n, floor, ceiling):
 
 
 @jit()
-def fill_advantages(s, n, shift, scale):
+def fill_advantages(s: Floats, n: int, shift: float, scale: float) -> None:
     """Advantages as the objective uses them: (A - shift) / scale."""
     for i in range(n):
         s[ADV_USED + i] = (s[ADV + i] - shift) / scale
 
 
 @jit()
-def add_value(s, n):
+def add_value(s: Floats, n: int) -> None:
     """Squared value error."""
     for i in range(n):
         error = s[VALUE + i] - s[RETURN + i]
@@ -261,8 +269,8 @@ def add_value(s, n):
 
 
 @jit()
-def add_clipped_value(s, n, clip):
-    """The larger of the squared value error and that of the value clipped around the old one."""
+def add_clipped_value(s: Floats, n: int, clip: float) -> None:
+    """Add the larger of the squared value error and that of the value clipped around the old one."""
     for i in range(n):
         moved = s[VALUE + i] - s[OLD_VALUE + i]
         error = s[VALUE + i] - s[RETURN + i]
@@ -276,8 +284,8 @@ def add_clipped_value(s, n, clip):
 
 
 @jit()
-def add_reference(s, n):
-    """The three estimates of KL(new || ref); the k1 terms stay in the work row for their extremes."""
+def add_reference(s: Floats, n: int) -> None:
+    """Add the three estimates of KL(new || ref); k1 terms stay in the work row for their extremes."""
     for i in range(n):
         x = s[LP + i] - s[REF + i]
         k3 = expm1_minus_x(-x)
@@ -289,14 +297,14 @@ def add_reference(s, n):
 
 
 @jit()
-def fill_difference(x, y, n, out):
+def fill_difference(x: Floats, y: Floats, n: int, out: Floats) -> None:
     """Write x - y."""
     for i in range(n):
         out[i] = x[i] - y[i]
 
 
 @jit()
-def keep_log_ratios(s, n, at):
+def keep_log_ratios(s: Floats, n: int, at: int) -> None:
     """Keep a run's log-ratios for the histogram of the block, of which `at` tokens are kept already."""
     kept = s[KEPT + at : KEPT + at + n]
     for i in range(n):
@@ -304,7 +312,7 @@ def keep_log_ratios(s, n, at):
 
 
 @jit()
-def add_histogram(s, n, bins):
+def add_histogram(s: Floats, n: int, bins: Ints) -> None:
     """Count the block's log-ratios in bins 1/128 nat wide."""
     for i in range(n):
         place = s[KEPT + i] * HISTOGRAM_PER_NAT

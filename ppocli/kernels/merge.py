@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ppocli.core.partials import MOMENTS, SUM
@@ -9,13 +11,16 @@ from ppocli.kernels._jit import jit
 from ppocli.kernels.layout import SQUARE_OWNERS
 from ppocli.kernels.math import dd_add
 
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Floats, Ints
+
 MOMENT_SUM = np.array([SUM[name] for name in MOMENTS])
 MOMENT_COUNT = np.array([SUM["n_ratio"] + owner for owner in SQUARE_OWNERS])
 NAN, POSINF, NEGINF = 0, 1, 2
 
 
 @jit()
-def add_to(hi, lo, which, x_hi, x_lo, nonfinite):
+def add_to(hi: Floats, lo: Floats, which: int, x_hi: float, x_lo: float, nonfinite: Ints) -> None:
     """Add to a total; a term or a total that is not finite is counted instead."""
     if abs(x_hi) < np.inf:
         new_hi, new_lo = dd_add(hi[which], lo[which], x_hi, x_lo)
@@ -27,7 +32,7 @@ def add_to(hi, lo, which, x_hi, x_lo, nonfinite):
 
 
 @jit()
-def _merge_moments(hi, lo, m2, x_hi, x_lo, x_m2):
+def _merge_moments(hi: Floats, lo: Floats, m2: Floats, x_hi: Floats, x_lo: Floats, x_m2: Floats) -> None:
     """Merge second moments about the mean, before their sums are merged (Chan, Golub, LeVeque 1979).
 
     M2 = M2a + M2b + (mean_b - mean_a)^2 n_a n_b / (n_a + n_b)
@@ -46,7 +51,9 @@ def _merge_moments(hi, lo, m2, x_hi, x_lo, x_m2):
 
 
 @jit()
-def merge_row(hi, lo, m2, nonfinite, x_hi, x_lo, x_m2):
+def merge_row(
+    hi: Floats, lo: Floats, m2: Floats, nonfinite: Ints, x_hi: Floats, x_lo: Floats, x_m2: Floats
+) -> None:
     """Add one row of sums and second moments to totals."""
     _merge_moments(hi, lo, m2, x_hi, x_lo, x_m2)
     for which in range(hi.size):
@@ -54,7 +61,7 @@ def merge_row(hi, lo, m2, nonfinite, x_hi, x_lo, x_m2):
 
 
 @jit()
-def merge_blocks(sums, squares, hi, lo, m2, nonfinite):
+def merge_blocks(sums: Floats, squares: Floats, hi: Floats, lo: Floats, m2: Floats, nonfinite: Ints) -> None:
     """Add the rows of all blocks, in order, to a file's totals.
 
     Parameters

@@ -1,12 +1,14 @@
 """The kernel of the three main columns: log-probs, old log-probs and advantages.
 
-One row of partial results per block of stored tokens. Masked tokens are left out while a run is loaded; a block with
-a value that is not finite is given back, to be evaluated again with the tokens left out that a term cannot have.
-Workers take whole blocks and write rows of their own; rows are added in order afterwards, so results do not depend
-on the number of workers.
+One row of partial results per block of stored tokens. Masked tokens are left out while a run is loaded; a
+block with a value that is not finite is given back, to be evaluated again without the tokens that a term
+cannot have. Workers take whole blocks and write rows of their own; rows are added in order afterwards, so results do not
+depend on the number of workers.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -38,7 +40,12 @@ from ppocli.kernels.layout import (
 )
 from ppocli.kernels.load import gather
 
-OF_RATIO, OF_POLICY, OF_ADV, OF_LOG_PROB = (SELECTION[name] for name in ("ratio", "policy", "adv", "log_prob"))
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Bytes, Floats, Ints
+
+OF_RATIO, OF_POLICY, OF_ADV, OF_LOG_PROB = (
+    SELECTION[name] for name in ("ratio", "policy", "adv", "log_prob")
+)
 L_ADV, L_ADV_ZERO, L_LOG_PROB = (list(LANE_SUMS).index(name) for name in ("adv", "adv_zero", "log_prob"))
 M_RATIO, M_LOSS, M_LOG_RATIO, M_ADV = (MOMENTS.index(name) for name in ("ratio", "loss", "log_ratio", "adv"))
 X_LOG_RATIO, X_LOSS, X_ADV = (EXTREMES.index(name) for name in ("log_ratio", "loss", "adv"))
@@ -49,22 +56,28 @@ LOG_PROB_COLUMNS = (1 << COLUMNS.index("log_probs")) | (1 << COLUMNS.index("old_
 
 
 @jit()
-def _add_ratio_terms(s, n, seen, p, sums, squares):
+def _add_ratio_terms(s: Floats, n: int, seen: float, p: Floats, sums: Floats, squares: Floats) -> None:
     """Everything that needs the two log-probs; log-ratio and ratio are there."""
     at = int(sums[FIRST_COUNT + OF_RATIO])
     loops.keep_log_ratios(s, n, at)
-    loops.add_log_ratio(s, n, blocks.set_centre(s[LOG_RATIO : LOG_RATIO + RUN], n, seen, squares, M_LOG_RATIO))
+    loops.add_log_ratio(
+        s, n, blocks.set_centre(s[LOG_RATIO : LOG_RATIO + RUN], n, seen, squares, M_LOG_RATIO)
+    )
     blocks.add_extremes(s, LOG_RATIO, n, X_LOG_RATIO)
     centre = blocks.set_centre(s[RATIO : RATIO + RUN], n, seen, squares, M_RATIO)
     loops.add_ratio(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], centre)
 
 
 @jit()
-def _add_policy_terms(s, n, seen, p, squares):
+def _add_policy_terms(s: Floats, n: int, seen: float, p: Floats, squares: Floats) -> None:
     """Everything that needs the two log-probs and the advantage."""
     loops.fill_advantages(s, n, p[P_SHIFT], p[P_SCALE])
     # The losses are not there yet; any centre of their size serves, and on policy a loss is -A.
-    centre = -blocks.set_centre(s[ADV_USED : ADV_USED + RUN], n, seen, squares, M_LOSS) if seen == 0 else squares[M_LOSS, 0]
+    centre = (
+        -blocks.set_centre(s[ADV_USED : ADV_USED + RUN], n, seen, squares, M_LOSS)
+        if seen == 0
+        else squares[M_LOSS, 0]
+    )
     squares[M_LOSS, 0] = centre
     loops.add_loss(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], p[P_DUAL], p[P_DELTA], centre)
     if p[P_DELTA] < np.inf:
@@ -76,7 +89,7 @@ def _add_policy_terms(s, n, seen, p, squares):
 
 
 @jit()
-def _add_advantage_range(s, bounds, first, last, pieces):
+def _add_advantage_range(s: Floats, bounds: Ints, first: int, last: int, pieces: Floats) -> None:
     """Smallest and largest advantage of each piece, for groups whose advantages are all equal."""
     for j in range(last - first):
         for k in range(bounds[j], bounds[j + 1]):
@@ -85,7 +98,18 @@ def _add_advantage_range(s, bounds, first, last, pieces):
 
 
 @jit()
-def _add_run(s, n, uses, p, bounds, first, last, sums, squares, pieces):
+def _add_run(
+    s: Floats,
+    n: int,
+    uses: int,
+    p: Floats,
+    bounds: Ints,
+    first: int,
+    last: int,
+    sums: Floats,
+    squares: Floats,
+    pieces: Floats,
+) -> None:
     """Add the n finite tokens of a run, which stand in the column rows of scratch."""
     seen = sums[FIRST_COUNT + OF_RATIO] + sums[FIRST_COUNT + OF_POLICY] + sums[FIRST_COUNT + OF_ADV]
     if uses & ((1 << OF_RATIO) | (1 << OF_POLICY)):
@@ -95,7 +119,9 @@ def _add_run(s, n, uses, p, bounds, first, last, sums, squares, pieces):
     if uses >> OF_RATIO & 1:
         _add_ratio_terms(s, n, seen, p, sums, squares)
         sums[FIRST_COUNT + OF_RATIO] += n
-        blocks.add_pieces(s[LOG_RATIO : LOG_RATIO + RUN], bounds, first, last, P_N_LOG_RATIO, P_LOG_RATIO, pieces)
+        blocks.add_pieces(
+            s[LOG_RATIO : LOG_RATIO + RUN], bounds, first, last, P_N_LOG_RATIO, P_LOG_RATIO, pieces
+        )
     if uses >> OF_POLICY & 1:
         _add_policy_terms(s, n, seen, p, squares)
         sums[FIRST_COUNT + OF_POLICY] += n
@@ -112,9 +138,26 @@ def _add_run(s, n, uses, p, bounds, first, last, sums, squares, pieces):
 
 @jit()
 def _block(
-    columns, doubles, mask, start, stop, uses, has, starts, first, last, p,
-    s, index, bounds, bins, sums, squares, extremes, pieces,
-):  # fmt: skip
+    columns: tuple[Bytes, ...],
+    doubles: int,
+    mask: Bytes,
+    start: int,
+    stop: int,
+    uses: int,
+    has: int,
+    starts: Ints,
+    first: int,
+    last: int,
+    p: Floats,
+    s: Floats,
+    index: Ints,
+    bounds: Ints,
+    bins: Ints,
+    sums: Floats,
+    squares: Floats,
+    extremes: Floats,
+    pieces: Floats,
+) -> tuple[int, int]:
     """Evaluate one block; return how many values are not finite and how many log-probs are positive."""
     blocks.begin(s, uses)
     piece = first
@@ -122,8 +165,8 @@ def _block(
     for run in range(start, stop, RUN):
         run_first, piece = piece, blocks.pieces_until(starts, piece, last, min(run + RUN, stop))
         n, bad, above = gather(
-            columns, doubles, mask, run, min(run + RUN, stop), has, LOG_PROB_COLUMNS, starts, run_first, piece,
-            s, index, bounds,
+            columns, doubles, mask, run, min(run + RUN, stop), has, LOG_PROB_COLUMNS,
+            starts, run_first, piece, s, index, bounds,
         )  # fmt: skip
         if bad > 0:
             return bad, 0
@@ -139,9 +182,26 @@ def _block(
 
 @jit(parallel=True)
 def evaluate_base(
-    columns, doubles, mask, n_tokens, wanted, uses, has, starts, block_pieces, p,
-    scratch, index, bins, sums, squares, extremes, pieces, bad, positive,
-):  # fmt: skip
+    columns: tuple[Bytes, ...],
+    doubles: int,
+    mask: Bytes,
+    n_tokens: int,
+    wanted: Ints,
+    uses: int,
+    has: int,
+    starts: Ints,
+    block_pieces: Ints,
+    p: Floats,
+    scratch: Floats,
+    index: Ints,
+    bins: Ints,
+    sums: Floats,
+    squares: Floats,
+    extremes: Floats,
+    pieces: Floats,
+    bad: Ints,
+    positive: Ints,
+) -> None:
     """Evaluate blocks of a span in parallel.
 
     Parameters
@@ -160,7 +220,7 @@ def evaluate_base(
     scratch : (n_workers, SCRATCH) float64; index : (n_workers, 2, RUN + 1) int64
     bins : (n_workers, HISTOGRAM_BINS) int64
         Added to.
-    sums : (n_blocks, N_SUMS); squares : (n_blocks, n_moments, 2); extremes : (n_blocks, n_extremes, 2) float64
+    sums : (n_blocks, N_SUMS); squares : (n_blocks, n_moments, 2); extremes : (n_blocks, n_extremes, 2)
         Written for the selections in use; the counts in `sums` must come as 0.
     pieces : (n_pieces, N_PIECE) float64
         Written for the selections in use.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ppocli.core.partials import RARE_SUMS
@@ -19,6 +21,9 @@ from ppocli.kernels.layout import (
 )
 from ppocli.kernels.math import exp
 
+if TYPE_CHECKING:
+    from ppocli.kernels.layout import Floats, Ints
+
 OVERFLOW, UNDERFLOW = np.array(OVERFLOW_LOGS), np.array(UNDERFLOW_LOGS)
 N_FORMATS = len(OVERFLOW_LOGS)
 
@@ -34,7 +39,7 @@ BEYOND, ON_BOUND, CLAMPED = (RARE_SUMS.index(name) for name in ("beyond_20", "on
 
 
 @jit()
-def count_rare(log_ratio, limits, wanted, clamp, sums):
+def count_rare(log_ratio: Floats, limits: Ints, wanted: Ints, clamp: float, sums: Floats) -> None:
     """Count overflow and underflow per format, clamp bounds and log-ratios beyond them; weights for the ESS.
 
     Parameters
@@ -67,19 +72,18 @@ def count_rare(log_ratio, limits, wanted, clamp, sums):
 
 
 @jit()
-def _token_loss(ratio, adv, p):
+def _token_loss(ratio: float, adv: float, p: Floats) -> float:
     """Loss of one token, as the block kernel has it."""
     if adv == 0.0:
         return 0.0
-    surrogate = min(
-        min(ratio, p[P_DELTA]) * adv, min(max(ratio, p[P_CLIP_FLOOR]), p[P_CLIP_CEILING]) * adv
-    )
-    return -max(surrogate, p[P_DUAL] * adv) if adv < 0.0 else -surrogate
+    surrogate = min(min(ratio, p[P_DELTA]) * adv, min(max(ratio, p[P_CLIP_FLOOR]), p[P_CLIP_CEILING]) * adv)
+    bounded = max(surrogate, p[P_DUAL] * adv) if adv < 0.0 else surrogate
+    return -float(bounded)
 
 
 @jit()
-def token_terms(log_ratio, adv, p, ratio, loss):
-    """Write the ratio and the loss of each token: (n,) float64, all finite; the same bits as the block kernel's."""
+def token_terms(log_ratio: Floats, adv: Floats, p: Floats, ratio: Floats, loss: Floats) -> None:
+    """Write ratio and loss of each token: (n,) float64, finite; the same bits as the block kernel's."""
     for i in range(log_ratio.size):
         ratio[i] = exp(min(max(log_ratio[i], -p[P_CLAMP]), p[P_CLAMP]))
         loss[i] = _token_loss(ratio[i], (adv[i] - p[P_SHIFT]) / p[P_SCALE], p)

@@ -1,10 +1,12 @@
 """Sums per sequence and per group: pieces are added in stored order, each sequence as a pair of float64.
 
-A sequence is closed when it cannot go on: rows of lists at their end, everything else at the end of the file or when
-too many are open. Closing turns it into one term of every sum over sequences.
+A sequence is closed when it cannot go on: rows of lists at their end, everything else at the end of the file
+or when too many are open. Closing turns it into one term of every sum over sequences.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +24,11 @@ from ppocli.core.partials import (
 from ppocli.kernels._jit import jit
 from ppocli.kernels.math import dd_add, exp
 from ppocli.kernels.merge import NAN, NEGINF, POSINF, add_to
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.kernels.layout import Bytes, Floats, Ints
 
 N_KEYED = len(KEYED)
 STORED, VALID, COUNT, PIECE_SUM = 0, 1, 2, 2 + N_KEYED
@@ -50,14 +57,14 @@ N_EXTREMES = 3
 
 
 @jit()
-def clear_state(state, row):
+def clear_state(state: Floats, row: int) -> None:
     """Begin a sequence whose first token stands in `row`."""
     state[:] = 0.0
     state[ADV_MIN], state[ADV_MAX], state[FIRST_ROW] = np.inf, -np.inf, row
 
 
 @jit()
-def add_piece(state, piece):
+def add_piece(state: Floats, piece: Floats) -> None:
     """Add a piece to the state of its sequence or group."""
     state[STORED] += piece[STORED]
     state[VALID] += piece[VALID]
@@ -70,7 +77,7 @@ def add_piece(state, piece):
 
 
 @jit()
-def add_state(state, other):
+def add_state(state: Floats, other: Floats) -> None:
     """Add the state of a group in one file to its state over the files before."""
     state[STORED] += other[STORED]
     state[VALID] += other[VALID]
@@ -83,7 +90,7 @@ def add_state(state, other):
 
 
 @jit()
-def _keep_extreme(which, value, row, extremes, places):
+def _keep_extreme(which: int, value: float, row: int, extremes: Floats, places: Ints) -> None:
     """Keep a smallest and a largest value, with the first row of the sequence that had it first."""
     if value < extremes[which, 0]:
         extremes[which, 0], places[which, 0] = value, row
@@ -92,8 +99,10 @@ def _keep_extreme(which, value, row, extremes, places):
 
 
 @jit()
-def _tally(terms, which, flags, nan, posinf, neginf, neginf_counts):
-    """Count a term that float64 would have made NaN or infinite of a sequence's values that are not finite."""
+def _tally(
+    terms: Ints, which: int, flags: int, nan: int, posinf: int, neginf: int, neginf_counts: bool
+) -> None:
+    """Count a term that values which are not finite would have made NaN or infinite."""
     if flags & nan or (flags & posinf and flags & neginf):
         terms[which, NAN] += 1
     elif flags & posinf:
@@ -103,7 +112,17 @@ def _tally(terms, which, flags, nan, posinf, neginf, neginf_counts):
 
 
 @jit()
-def close_sequence(state, floor, ceiling, hi, lo, nonfinite, terms, extremes, places):
+def close_sequence(
+    state: Floats,
+    floor: float,
+    ceiling: float,
+    hi: Floats,
+    lo: Floats,
+    nonfinite: Ints,
+    terms: Ints,
+    extremes: Floats,
+    places: Ints,
+) -> None:
     """Add a finished sequence to the sums over sequences.
 
     Parameters
@@ -146,7 +165,20 @@ def close_sequence(state, floor, ceiling, hi, lo, nonfinite, terms, extremes, pl
 
 
 @jit()
-def add_rows(rows, pieces, state, open_row, floor, ceiling, hi, lo, nonfinite, terms, extremes, places):
+def add_rows(
+    rows: Ints,
+    pieces: Floats,
+    state: Floats,
+    open_row: Ints,
+    floor: float,
+    ceiling: float,
+    hi: Floats,
+    lo: Floats,
+    nonfinite: Ints,
+    terms: Ints,
+    extremes: Floats,
+    places: Ints,
+) -> None:
     """Add pieces of sequences that follow each other, one a row; a new row closes the sequence before it.
 
     Parameters
@@ -166,7 +198,7 @@ def add_rows(rows, pieces, state, open_row, floor, ceiling, hi, lo, nonfinite, t
 
 
 @jit()
-def _slot_of(table, keys, first, second):
+def _slot_of(table: NDArray[np.int32], keys: Ints, first: int, second: int) -> int:
     """Return the slot that holds a key, or the empty one where it belongs (linear probing)."""
     last = table.size - 1
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second) * np.uint64(
@@ -183,7 +215,7 @@ def _slot_of(table, keys, first, second):
 
 
 @jit()
-def rebuild(table, keys, n):
+def rebuild(table: NDArray[np.int32], keys: Ints, n: int) -> None:
     """Enter the first n rows into an empty table."""
     table[:] = -1
     for row in range(n):
@@ -191,17 +223,30 @@ def rebuild(table, keys, n):
 
 
 @jit()
-def find(table, keys, first, second):
+def find(table: NDArray[np.int32], keys: Ints, first: int, second: int) -> int:
     """Return the row of a key, or -1."""
-    return table[_slot_of(table, keys, first, second)]
+    return int(table[_slot_of(table, keys, first, second)])
 
 
 @jit()
-def add_keyed(table, keys, states, touched, n, limit, first, second, known, rows, pieces, clock):
+def add_keyed(
+    table: NDArray[np.int32],
+    keys: Ints,
+    states: Floats,
+    touched: Ints,
+    n: int,
+    limit: int,
+    first: Ints,
+    second: Ints,
+    known: Bytes,
+    rows: Ints,
+    pieces: Floats,
+    clock: int,
+) -> tuple[int, int]:
     """Add pieces to the state of their key, which is entered at its first sight.
 
-    Stops before a piece that would need more than `limit` states, and returns how many are in use and how many
-    pieces were taken. Pieces whose id is null (`known` 0) are passed over.
+    Stops before a piece that would need more than `limit` states, and returns how many are in use and how
+    many pieces were taken. Pieces whose id is null (`known` 0) are passed over.
 
     Parameters
     ----------
@@ -230,8 +275,17 @@ def add_keyed(table, keys, states, touched, n, limit, first, second, known, rows
 
 
 @jit()
-def merge_keyed(table, keys, states, n, limit, other_keys, other_states, n_other):
-    """Add one file's groups to those of the files before; returns how many there are, or -1 beyond `limit`."""
+def merge_keyed(
+    table: NDArray[np.int32],
+    keys: Ints,
+    states: Floats,
+    n: int,
+    limit: int,
+    other_keys: Ints,
+    other_states: Floats,
+    n_other: int,
+) -> int:
+    """Add one file's groups to those before; return how many there are, or -1 beyond `limit`."""
     for j in range(n_other):
         slot = _slot_of(table, keys, other_keys[j, 0], other_keys[j, 1])
         row = table[slot]
@@ -248,14 +302,25 @@ def merge_keyed(table, keys, states, n, limit, other_keys, other_states, n_other
 
 
 @jit()
-def close_rows(order, states, floor, ceiling, hi, lo, nonfinite, terms, extremes, places):
+def close_rows(
+    order: Ints,
+    states: Floats,
+    floor: float,
+    ceiling: float,
+    hi: Floats,
+    lo: Floats,
+    nonfinite: Ints,
+    terms: Ints,
+    extremes: Floats,
+    places: Ints,
+) -> None:
     """Close sequences in the order given."""
     for j in range(order.size):
         close_sequence(states[order[j]], floor, ceiling, hi, lo, nonfinite, terms, extremes, places)
 
 
 @jit()
-def mean_over_groups(states, n, which, limits):
+def mean_over_groups(states: Floats, n: int, which: int, limits: Floats) -> int:
     """Return sums over groups of their token means, as a pair, and the number of groups with a token.
 
     `limits` (2,) is the pair to add to.

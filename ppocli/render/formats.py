@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ppocli.core.inspect_report import InspectReport
     from ppocli.core.report import EvalReport
     from ppocli.render.console import Look
 
@@ -44,3 +45,31 @@ def eval_text(
     from ppocli.render.table import eval_table
 
     return eval_table(report, look, digits=digits, sort=sort)
+
+
+def inspect_text(
+    report: InspectReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
+) -> str:
+    """Return what `inspect` found in one of `FORMATS`; arguments as for `eval_text`."""
+    if name == "json":
+        from ppocli.render.json import to_json
+
+        return to_json(report.to_dict(), encoding=encoding)
+    if name == "jsonl":
+        from ppocli.render.inspect_data import to_jsonl
+
+        return to_jsonl(report, encoding=encoding)
+    if name in ("csv", "tsv"):
+        from ppocli.render.inspect_data import to_delimited
+
+        return to_delimited(report, "," if name == "csv" else "\t")
+    from ppocli.render.inspect import inspect_screen
+
+    screen = inspect_screen(report, digits)
+    if name == "md":
+        from ppocli.render.markdown import screen_markdown
+
+        return screen_markdown(screen)
+    from ppocli.render.table import draw
+
+    return draw(screen, look)

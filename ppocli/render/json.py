@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ def to_json(document: Mapping[str, Any], *, encoding: str = "utf-8") -> str:
     return _dumps(document, encoding, indent=2) + "\n"
 
 
+def to_lines(documents: Iterable[Mapping[str, Any]], *, encoding: str = "utf-8") -> str:
+    """Return documents as JSON, each on a line."""
+    return "".join(_dumps(one, encoding, indent=None) + "\n" for one in documents)
+
+
 def to_jsonl(report: EvalReport, *, encoding: str = "utf-8") -> str:
     """Return one line for each file, of kind "file", and the rest of the document as a last one, "total"."""
     document = report.to_dict()
@@ -38,7 +43,7 @@ def to_jsonl(report: EvalReport, *, encoding: str = "utf-8") -> str:
         for group in groups
     ]
     lines.append({**document, "kind": "total"})
-    return "".join(_dumps(line, encoding, indent=None) + "\n" for line in lines)
+    return to_lines(lines, encoding=encoding)
 
 
 def _dumps(document: Any, encoding: str, *, indent: int | None) -> str:

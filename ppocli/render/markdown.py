@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppocli.render.screen import Block, eval_screen
-
 if TYPE_CHECKING:
     from ppocli.core.report import EvalReport
+    from ppocli.render.blocks import Block, Screen
 
 _SPECIAL = "\\`*_{}[]<>()#+!|~&"
 
 
 def eval_markdown(report: EvalReport, *, digits: int = 6, sort: str | None = None) -> str:
     """Return the header and the tables of `ppocli eval` as GitHub-flavoured Markdown."""
-    screen = eval_screen(report, digits, sort)
+    from ppocli.render.screen import eval_screen
+
+    return screen_markdown(eval_screen(report, digits, sort))
+
+
+def screen_markdown(screen: Screen) -> str:
+    """Return a screen as GitHub-flavoured Markdown."""
     parts = ["\n".join(f"- {escape(line)}" for line in screen.header)]
     parts += [_block(block) for block in screen.blocks]
     return "\n\n".join(parts) + "\n"

@@ -46,3 +46,13 @@ def plural(count: int, word: str) -> str:
 def _without_zeros(text: str) -> str:
     """Drop zeros after the decimal point that say nothing."""
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def size_text(n_bytes: int) -> str:
+    """Return a size with three significant digits and a decimal unit: 48.2 MB."""
+    size, unit = float(n_bytes), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    return f"{number_text(size, 3)} {unit}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppocli.core.metrics import METRICS
+from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
 from ppocli.render.header import header_lines, place_text, words_of
 from ppocli.render.notes import AGGREGATION_NOTES, note_of
@@ -66,39 +66,6 @@ NONZERO_BLOCKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 """Tables of counts that are not zero: title, the line that says there is none, the counts."""
 
 FILE_COLUMNS = ("n_tokens", "policy_loss", "clip_frac", "approx_kl_k3")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    kind : {"metric", "name", "number", "note", "path"}
-        Tables that begin with a "metric" column are aligned with each other; a "note" may wrap, a "path" may
-        be shortened.
-    """
-
-    header: str
-    kind: str = "name"
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A small table; without rows its `text` is shown instead."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...] = ()
-    title: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """Header lines, then tables."""
-
-    header: tuple[str, ...]
-    blocks: tuple[Block, ...]
 
 
 def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) -> Screen:

@@ -7,13 +7,13 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from ppocli.render.console import UNLIMITED, Look, rich_console, shorten
-from ppocli.render.screen import Block, Column, Screen, eval_screen
 
 if TYPE_CHECKING:
     from rich.box import Box
     from rich.table import Table
 
     from ppocli.core.report import EvalReport
+    from ppocli.render.blocks import Block, Column, Screen
 
 _STYLES = {"null": "bold red", "error": "bold red", "warning": "bold yellow", "info": "cyan"}
 _SHORTEST_PATH = 16
@@ -25,6 +25,8 @@ def eval_table(report: EvalReport, look: Look, *, digits: int = 6, sort: str | N
     Designed for 80 columns. Where there are fewer, notes wrap, on a terminal paths lose their middle, and
     what still does not fit makes the lines longer: numbers are whole at any width.
     """
+    from ppocli.render.screen import eval_screen
+
     return draw(eval_screen(report, digits, sort), look)
 
 
@@ -45,7 +47,8 @@ def draw(screen: Screen, look: Look) -> str:
         if block.rows:
             console.print(table, width=max(look.width, _narrowest(table)) if look.width else UNLIMITED)
         else:
-            console.print(Text(_wrapped(block.text, look)))
+            lines = block.text.split("\n")
+            console.print(Text("\n".join(lines if block.to_type else [_wrapped(one, look) for one in lines])))
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
 

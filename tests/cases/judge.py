@@ -87,7 +87,7 @@ def ban_faults(behaviour: dict[str, Any], answer: Answer) -> list[str]:
 
 
 def value_faults(run: Run, document: dict[str, Any]) -> list[str]:
-    metrics, nulls = document["metrics"], document.get("nulls", {})
+    metrics, nulls = document.get("metrics", {}), document.get("nulls", {})
     usual = run.get("tolerance", {})
     out = []
     for name, want in run.get("expected", {}).items():

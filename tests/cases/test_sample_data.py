@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from batch_files import tokens_of
+from comparison import differences
+
+import ppocli
 
 FOLDER = Path(__file__).parents[2] / "sample_data"
 FILES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".parquet", ".npz"))
@@ -47,6 +50,14 @@ def test_the_numbers_of_the_readme(
     half_a_digit = 0.5 * 10.0 ** -len(number.partition(".")[2])
     tolerance = half_a_digit if "." in number else 0.0
     assert metrics[name][metric] == pytest.approx(float(number), rel=0.0, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_engine_agrees_with_the_loops(name: str) -> None:
+    tokens, n_rows = tokens_of(FOLDER / name)
+    report = ppocli.evaluate(FOLDER / name, value_clip=0.2, dual_clip=3.0)
+    want = naive.evaluate(tokens, n_rows=n_rows, value_clip=0.2, dual_clip=3.0)
+    assert differences(report.metrics, report.nulls, want) == []
 
 
 def test_the_healthy_file_is_healthy(metrics: dict[str, dict[str, float]]) -> None:

@@ -169,7 +169,7 @@ def test_column_major_and_time_first(
     path: str, save: Any, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With limit 0 everything goes through a temporary file, in slabs of two steps.
-    monkeypatch.setattr(reorder, "_IN_MEMORY", limit)
+    monkeypatch.setattr(reorder, "IN_MEMORY", limit)
     monkeypatch.setattr(reorder, "_SLAB", 2 * 4 * 8)
     by_row = np.arange(20.0).reshape(5, 4)
     save(path, **main(np.asfortranarray(by_row), by_row))
@@ -185,7 +185,7 @@ def test_column_major_and_time_first(
 
 
 def test_systems_that_cannot_reserve_room(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reorder, "_IN_MEMORY", 0)
+    monkeypatch.setattr(reorder, "IN_MEMORY", 0)
     monkeypatch.delattr("os.posix_fallocate", raising=False)
     monkeypatch.delattr("mmap.MADV_DONTNEED", raising=False)
     np.savez(path, **main(np.asfortranarray([[-1.0, -2.0], [-3.0, -4.0]])))
@@ -194,7 +194,7 @@ def test_systems_that_cannot_reserve_room(path: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("limit", [1 << 24, 0])
 def test_time_first_with_dimensions(path: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reorder, "_IN_MEMORY", limit)
+    monkeypatch.setattr(reorder, "IN_MEMORY", limit)
     monkeypatch.setattr(reorder, "_SLAB", 1)
     per_dimension = np.arange(24.0).reshape(3, 4, 2)
     # Environment 0 of four: steps (0, 1), (8, 9), (16, 17).
@@ -210,7 +210,7 @@ def test_no_room_for_the_temporary_file(path: str, monkeypatch: pytest.MonkeyPat
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(reorder, "_IN_MEMORY", 0)
+    monkeypatch.setattr(reorder, "IN_MEMORY", 0)
     monkeypatch.setattr("os.posix_fallocate", full)
     np.savez(path, **main(np.asfortranarray(np.zeros((2, 3))), np.zeros((2, 3))))
     error = refusal(path)
@@ -223,7 +223,7 @@ def test_no_folder_for_the_temporary_file(path: str, monkeypatch: pytest.MonkeyP
     def nowhere(*args: object, **kwargs: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(reorder, "_IN_MEMORY", 0)
+    monkeypatch.setattr(reorder, "IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", nowhere)
     np.savez(path, **main(np.asfortranarray(np.zeros((2, 3))), np.zeros((2, 3))))
     assert "No usable temporary directory" in refusal(path).message

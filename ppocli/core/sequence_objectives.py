@@ -1,0 +1,218 @@
+"""Objectives in which a token's loss depends on its whole sequence: gspo, gmpo, vespo. Float64 NumPy.
+
+Arguments are arrays of valid tokens, (n,) float64, and `Sequences`, which says which of them belong together.
+Conventions and zero advantages as in `core.token_objectives`. L is a sequence's number of valid tokens.
+Losses are per token, so that every aggregation applies; "seq-mean-token-mean" gives the papers' mean over
+sequences.
+
+References
+----------
+.. [1] Zheng et al., "Group Sequence Policy Optimization", arXiv:2507.18071 (gspo, GSPO-token).
+.. [2] Ahmadian et al., "Back to Basics", arXiv:2402.14740 (one ratio for the whole sequence: the product).
+.. [3] Zhao et al., "Geometric-Mean Policy Optimization", arXiv:2507.20673 (gmpo).
+.. [4] Shen et al., "VESPO", arXiv:2602.10693 (vespo).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppocli.core import reference
+from ppocli.core.objectives import SEQUENCE_OBJECTIVES, ObjectiveSpec
+from ppocli.core.token_objectives import (
+    ObjectiveTerms,
+    product,
+    signed_masks,
+    token_terms,
+    unclipped,
+    weighted_log_probs,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.core.reference import ClipMasks
+    from ppocli.core.spec import LossSpec
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequences:
+    """Which tokens belong together. A sequence without a valid token is not there: it counts nowhere.
+
+    Attributes
+    ----------
+    index : (n,) integer
+        The sequence of each token, 0 ... m - 1, every number taken.
+    lengths : (m,) int64
+        Valid tokens of each sequence, at least 1.
+    """
+
+    index: NDArray[np.intp]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def from_ids(cls, ids: NDArray[Any]) -> Sequences:
+        """Make them from one label per token, equal labels being one sequence, in order of the labels."""
+        index = np.unique(ids, return_inverse=True)[1].reshape(-1)
+        return cls(index, np.bincount(index).astype(np.int64))
+
+    @classmethod
+    def from_offsets(cls, offsets: NDArray[np.int64]) -> Sequences:
+        """Make them from the bounds of contiguous sequences, (m + 1,); empty ones are left out."""
+        lengths = np.diff(offsets)
+        return cls.from_ids(np.repeat(np.arange(lengths.size), lengths))
+
+    def total(self, values: Floats) -> Floats:
+        """Return the sum over the tokens of each sequence, (m,)."""
+        return np.bincount(self.index, weights=values, minlength=self.lengths.size).astype(np.float64)
+
+    def mean(self, values: Floats) -> Floats:
+        """Return the mean over the tokens of each sequence, (m,)."""
+        return self.total(values) / self.lengths
+
+    def spread(self, values: Floats) -> Floats:
+        """Return each sequence's value at every one of its tokens, (n,)."""
+        return values[self.index]
+
+
+def objective_terms(
+    log_probs: Floats,
+    old_log_probs: Floats,
+    advantages: Floats,
+    spec: ObjectiveSpec,
+    *,
+    rollout_log_probs: Floats | None = None,
+    sequences: Sequences | None = None,
+) -> ObjectiveTerms:
+    """Return loss, gradient and clip decisions of each token under any objective.
+
+    Parameters
+    ----------
+    log_probs, old_log_probs, advantages : (n,) float64
+    spec : ObjectiveSpec
+    rollout_log_probs : (n,) float64, optional
+        Needed by decoupled.
+    sequences : Sequences, optional
+        Needed by gspo, gmpo and vespo.
+
+    Raises
+    ------
+    UsageProblem
+        Something that the objective needs is missing.
+    """
+    if spec.objective not in SEQUENCE_OBJECTIVES or sequences is None:
+        return token_terms(log_probs, old_log_probs, advantages, spec, rollout_log_probs)
+    log_ratio = reference.log_ratio(log_probs, old_log_probs)
+    if spec.objective == "gspo":
+        return gspo(log_ratio, advantages, sequences, spec)
+    clamp = spec.bounds.log_ratio_clamp
+    bounded = log_ratio if clamp is None else np.clip(log_ratio, -clamp, clamp)
+    if spec.objective == "gmpo":
+        return gmpo(bounded, advantages, sequences, spec.bounds)
+    return vespo(log_probs, bounded, advantages, sequences, spec)
+
+
+def log_sequence_ratio(log_ratio: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:
+    """Return the logarithm of each sequence's ratio, (m,), nats; it is finite where the ratio overflows.
+
+    "geometric": mean log_ratio [1]_. "product": sum log_ratio [2]_.
+    """
+    sums, means = reference.sequence_log_ratio(log_ratio, sequences.index)
+    return means if kind == "geometric" else sums
+
+
+def through_sequence(gradient: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:
+    """Return d (sum of loss) / d log_probs of each token, where losses depend on the sequence's ratio.
+
+    `gradient` holds each token's d loss / d log(sequence ratio). Every token of a sequence moves that
+    logarithm by 1 / L ("geometric") or 1 ("product"), so each of them has the mean or the sum.
+    """
+    over = sequences.mean(gradient) if kind == "geometric" else sequences.total(gradient)
+    return sequences.spread(over)
+
+
+def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec) -> ObjectiveTerms:
+    """Return loss = -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), s the sequence's ratio [1]_.
+
+    `dual_clip`, `delta` and `log_ratio_clamp` act on s as they do on a token's ratio in `reference.ppo_loss`.
+    The masks are the token vote: every token has its sequence's ratio and its own advantage.
+
+    gradient = the sequence's mean (product ratio: sum) of d loss / d log s: s depends on all its tokens. With
+    `gspo_token_gradient` each token keeps d loss / d log s of its own loss; the two agree where the ratio is
+    geometric and all advantages of a sequence are equal.
+    """
+    kind = spec.sequence_ratio
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind))
+    gradient = reference.loss_gradient(shared, advantages, spec.bounds)
+    if not spec.gspo_token_gradient:
+        gradient = through_sequence(gradient, sequences, kind)
+    return ObjectiveTerms(
+        reference.ppo_loss(shared, advantages, spec.bounds),
+        gradient,
+        reference.clip_masks(shared, advantages, spec.bounds),
+    )
+
+
+def sequence_votes(
+    log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec
+) -> ClipMasks:
+    """Return the clip decisions of gspo with one vote per sequence, (m,) bool.
+
+    The sequence's ratio against the bounds; the active masks take the sign of the sequence's mean advantage.
+    """
+    log_s = log_sequence_ratio(log_ratio, sequences, spec.sequence_ratio)
+    return reference.clip_masks(log_s, sequences.mean(advantages), spec.bounds)
+
+
+def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: LossSpec) -> ObjectiveTerms:
+    """Return loss = -g A with g = exp(mean over the sequence of e), a geometric mean of clipped ratios [3]_.
+
+    Per token e = min(log_ratio, clip_high) where A > 0, max(log_ratio, -clip_low) where A < 0, 0 where A = 0:
+    the bounds are those of the logarithm. The sequence's mean loss is -g mean(A).
+
+    gradient = -g mean(A); 0 for a token that is clipped on the side that A pushes to and where A = 0. The
+    region is log_ratio < -clip_low or log_ratio > clip_high, decided by each token.
+    """
+    masks = signed_masks(log_ratio < -bounds.clip_low, log_ratio > bounds.clip_high, advantages)
+    held = np.where(masks.active_high, bounds.clip_high, log_ratio)
+    held = np.where(masks.active_low, -bounds.clip_low, held)
+    exponent = np.where((advantages == 0.0) & ~np.isnan(log_ratio), 0.0, held)
+    geometric = sequences.spread(reference.ratio(sequences.mean(exponent)))
+    mean_advantage = sequences.spread(sequences.mean(advantages))
+    flat = masks.active_low | masks.active_high | (advantages == 0.0)
+    with np.errstate(over="ignore"):
+        loss = -product(geometric, advantages)
+        slope = -product(geometric, mean_advantage)
+    return ObjectiveTerms(loss + 0.0, np.where(flat & ~np.isnan(loss), 0.0, slope) + 0.0, masks)
+
+
+def vespo(
+    log_probs: Floats, log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec
+) -> ObjectiveTerms:
+    """Return loss = -phi(w) A log_probs, w = exp(sum log_ratio) the sequence's ratio, phi a constant [4]_.
+
+    phi is `vespo_weight` with `vespo_k_pos`, `vespo_lambda_pos` where A >= 0 and `_neg` where A < 0.
+    gradient = -phi A. Nothing counts as clipped.
+    """
+    log_w = sequences.spread(log_sequence_ratio(log_ratio, sequences, "product"))
+    negative = advantages < 0.0
+    phi = vespo_weight(
+        log_w,
+        np.where(negative, spec.vespo_k_neg, spec.vespo_k_pos),
+        np.where(negative, spec.vespo_lambda_neg, spec.vespo_lambda_pos),
+    )
+    return weighted_log_probs(phi, log_probs, advantages, unclipped(log_probs))
+
+
+def vespo_weight(log_w: Floats, k: Floats, lam: Floats) -> Floats:
+    """Return phi = w^k exp(lam (1 - w)) through its logarithm, k log w + lam - lam w [4]_.
+
+    lam > 0. 1 at w = 1; 0 where w overflows and, with k > 0, where it is 0.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.exp(k * log_w + lam - lam * np.exp(log_w))

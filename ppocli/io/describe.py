@@ -1,0 +1,94 @@
+"""What is in a file, from its footer or headers alone: the part that Parquet and NPZ share."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from ppocli.core.roles import MAIN_ROLES, ROLES
+from ppocli.errors import InputError
+from ppocli.io.columns import resolve
+from ppocli.io.source import format_of
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import ReadOptions
+    from ppocli.core.inspect_report import FoundBy, InspectedFile
+
+Found = TypeVar("Found")
+
+# Bytes of a value in memory, by the element type as it is read; what is not here becomes float64 or int64.
+_WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+
+def describe(path: str, options: ReadOptions, roles: Collection[str], chunk_tokens: int) -> InspectedFile:
+    """Describe a file without reading its data.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+    roles : collection of str
+        Roles that `eval` would read, for the read plan.
+    chunk_tokens : int
+        Tokens that it would read at a time.
+
+    Returns
+    -------
+    InspectedFile
+        `problem` and `advice` say why `eval` would refuse the file, if it would. `plan.memory` is 0.
+
+    Raises
+    ------
+    InputError
+        Missing, unreadable, damaged, or of another format: what keeps `eval` from looking at the columns.
+    """
+    if format_of(path) == "parquet":
+        from ppocli.io.describe_parquet import describe_parquet
+
+        return describe_parquet(path, options, roles, chunk_tokens)
+    from ppocli.io.describe_npz import describe_npz
+
+    return describe_npz(path, options, roles, chunk_tokens)
+
+
+def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, InputError | None]:
+    """Find the roles as `eval` would; where it would refuse, what is clear without the missing ones."""
+    problem: InputError | None = None
+    for required in (MAIN_ROLES, ()):
+        try:
+            return find(required), problem
+        except InputError as failure:
+            problem = problem or failure
+    return None, problem
+
+
+def clear_roles(path: str, columns: Mapping[str, str], options: ReadOptions) -> dict[str, str]:
+    """Return the column of each role as far as names tell, whatever the types."""
+    try:
+        return dict(resolve(path, columns, options.columns, ()).columns)
+    except InputError:
+        return {}
+
+
+def found_by(role: str, column: str, options: ReadOptions) -> FoundBy:
+    """Say what made a column play its role."""
+    if role in options.columns:
+        return "option"
+    return "name" if column == role else "alias"
+
+
+def token_bytes(role: str, dtype: str) -> int:
+    """Return how many bytes of memory a token takes in a role's column."""
+    return 1 if role == "mask" else _WIDTHS.get(dtype, 8)
+
+
+def type_notes(name: str, dtype: str, role: str | None, options: ReadOptions) -> list[str]:
+    """Return what there is to say about a column's element type."""
+    if dtype == "null":
+        return [f"column '{name}' has type null: every value is missing"]
+    # Of log-probs the refusal says it.
+    if dtype == "uint16" and role not in options.bits and (role is None or ROLES[role].kind == "real"):
+        words = f"--bits {role}" if role else f"--col {shlex.quote(f'ROLE={name}')} --bits ROLE"
+        return [f"column '{name}' is uint16: if these are the bits of bfloat16 values, say so: {words}"]
+    return []
