@@ -81,7 +81,16 @@ def _policy_terms(v: Mapping[str, Floats], p: Floats) -> Iterator[tuple[str, Flo
     ratio = np.exp(np.clip(log_ratio, -p[layout.P_CLAMP], p[layout.P_CLAMP]))
     yield "loss", losses_of(log_ratio, adv, p)
     yield "unclipped", np.where(adv == 0.0, 0.0, -(ratio * adv))
-    yield "grad_abs", np.where(adv == 0.0, 0.0, np.abs(ratio * adv))
+    yield "grad_abs", np.where(_is_flat(log_ratio, ratio, adv, p), 0.0, np.abs(ratio * adv))
+
+
+def _is_flat(log_ratio: Floats, ratio: Floats, adv: Floats, p: Floats) -> Bools:
+    """Return where the loss does not depend on log_probs."""
+    floor, ceiling = p[layout.P_CLIP_FLOOR], p[layout.P_CLIP_CEILING]
+    held = np.minimum(ratio, p[layout.P_DELTA])
+    behind = (ratio < floor) | (held > p[layout.P_DUAL]) | (ratio > p[layout.P_DELTA])
+    clamped = np.abs(log_ratio) > p[layout.P_CLAMP]
+    return (adv == 0.0) | clamped | ((adv > 0.0) & (ratio > ceiling)) | ((adv < 0.0) & behind)
 
 
 def _value_terms(v: Mapping[str, Floats], p: Floats) -> Iterator[tuple[str, Floats]]:

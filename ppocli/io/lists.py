@@ -254,7 +254,8 @@ def values_of(array: Any) -> NDArray[Any]:
     buffer = array.buffers()[1]
     if pa.types.is_boolean(array.type):
         return _unpacked(buffer, array.offset, len(array)).view(np.bool_)
-    dtype: np.dtype[Any] = np.dtype(array.type.to_pandas_dtype())
+    # Not by `to_pandas_dtype`, which wants pandas in older versions of PyArrow.
+    dtype: np.dtype[Any] = np.dtype(depth_and_leaf(array.type)[1])
     if not len(array):
         return np.empty(0, dtype)
     values: NDArray[Any] = np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)

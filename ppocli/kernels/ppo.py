@@ -2,8 +2,8 @@
 
 One row of partial results per block of stored tokens. Masked tokens are left out while a run is loaded; a
 block with a value that is not finite is given back, to be evaluated again without the tokens that a term
-cannot have. Workers take whole blocks and write rows of their own; rows are added in order afterwards, so results do not
-depend on the number of workers.
+cannot have. Workers take whole blocks and write rows of their own; rows are added in order afterwards, so
+results do not depend on the number of workers.
 """
 
 from __future__ import annotations
