@@ -89,8 +89,9 @@ def _is_flat(log_ratio: Floats, ratio: Floats, adv: Floats, p: Floats) -> Bools:
     floor, ceiling = p[layout.P_CLIP_FLOOR], p[layout.P_CLIP_CEILING]
     held = np.minimum(ratio, p[layout.P_DELTA])
     behind = (ratio < floor) | (held > p[layout.P_DUAL]) | (ratio > p[layout.P_DELTA])
-    clamped = np.abs(log_ratio) > p[layout.P_CLAMP]
-    return (adv == 0.0) | clamped | ((adv > 0.0) & (ratio > ceiling)) | ((adv < 0.0) & behind)
+    clamped = (np.abs(log_ratio) > p[layout.P_CLAMP]) & ~np.isnan(adv)
+    flat: Bools = (adv == 0.0) | clamped | ((adv > 0.0) & (ratio > ceiling)) | ((adv < 0.0) & behind)
+    return flat
 
 
 def _value_terms(v: Mapping[str, Floats], p: Floats) -> Iterator[tuple[str, Floats]]:

@@ -99,7 +99,7 @@ def _put_ratio(s: Summary) -> None:
     _put_share(s, "zero_log_ratio_frac", ("log_ratio_zero",), "ratio")
     _put_ratio_moments(s)
     low, high = s.extreme("log_ratio")
-    raw = s.tally("log_ratio")
+    raw = s.left_out("log_ratio")
     side = 0 if -low > high else 1
     size = max(-low, high) if n else math.nan
     s.put("log_ratio_abs_max", size, RATIO, (raw[0], raw[1] + raw[2], 0), where=s.place("log_ratio", side))
@@ -117,7 +117,7 @@ def _clamped(s: Summary, log_ratio: float) -> float:
 
 def _order_tally(s: Summary) -> tuple[int, int, int]:
     """Return the tally of an order statistic: a NaN spoils it, infinities only move it."""
-    return (s.tally("ratio")[0], 0, 0)
+    return (s.left_out("ratio")[0], 0, 0)
 
 
 def _put_ratio_moments(s: Summary) -> None:
@@ -137,8 +137,9 @@ def _put_ratio_moments(s: Summary) -> None:
         0.0 if constant and math.isfinite(low) else math.sqrt(s.variance("ratio", "ratio")) if n else math.nan
     )
     s.put("ratio_std", deviation, RATIO, any_nan(tally), where=s.place("log_ratio", 1))
-    s.put("ratio_min", low, RATIO, (tally[0], 0, 0), where=s.place("log_ratio", 0))
-    s.put("ratio_max", high, RATIO, (tally[0], tally[1], 0), where=s.place("log_ratio", 1))
+    out = s.left_out("ratio")
+    s.put("ratio_min", low, RATIO, (out[0], 0, 0), where=s.place("log_ratio", 0))
+    s.put("ratio_max", high, RATIO, (out[0], out[1], 0), where=s.place("log_ratio", 1))
 
 
 def _put_weights(s: Summary) -> None:
@@ -151,8 +152,9 @@ def _put_weights(s: Summary) -> None:
         second = second * scale * scale + s.total("ess_big_2")
     ess = min(first / second * (first / n), 1.0) if n and second > 0.0 else math.nan
     overflows = s.total("overflow_float64") > 0.0
-    why = "every ratio is 0 in float64" if n and second == 0.0 else None
-    s.put("ess_frac", math.nan if overflows else ess, RATIO, any_nan(s.tally("raw_ratio")), why=why)
+    why = "the squares of all ratios are 0 in float64" if n and second == 0.0 else None
+    tally = any_nan(add_tallies(s.left_out("raw_ratio"), (int(overflows), 0, 0)))
+    s.put("ess_frac", math.nan if overflows else ess, RATIO, tally, why=why)
     for kind in ("overflow", "underflow"):
         for name in FORMATS:
             s.put(f"{kind}_{name}", s.total(f"{kind}_{name}"), RATIO)
@@ -165,15 +167,15 @@ def _put_weights(s: Summary) -> None:
 def _put_advantages(s: Summary) -> None:
     """Advantages as stored."""
     roles = ("advantages",)
-    n, tally = s.count("adv"), s.tally("adv")
+    n, tally, out = s.count("adv"), s.tally("adv"), s.left_out("adv")
     low, high = s.extreme("adv")
     _put_mean(s, "adv_mean", "adv", "adv", "adv")
     ddof = s.spec.adv_norm_ddof
     variance = s.variance("adv", "adv", ddof, None if ddof and n < 2 else "adv")
     why = f"needs more than {ddof} tokens with ddof {ddof}" if n <= ddof else None
     s.put("adv_std", math.sqrt(variance), roles, any_nan(tally), why=why)
-    s.put("adv_min", low if n else math.nan, roles, (tally[0], 0, tally[2]), where=s.place("adv", 0))
-    s.put("adv_max", high if n else math.nan, roles, (tally[0], tally[1], 0), where=s.place("adv", 1))
+    s.put("adv_min", low if n else math.nan, roles, (out[0], 0, out[2]), where=s.place("adv", 0))
+    s.put("adv_max", high if n else math.nan, roles, (out[0], out[1], 0), where=s.place("adv", 1))
     _put_share(s, "zero_advantage_frac", ("adv_zero",), "adv")
 
 

@@ -90,6 +90,10 @@ class Summary:
         which = SUM[name]
         return add_tallies(self.totals.nonfinite[which], self.totals.terms[which])
 
+    def left_out(self, name: str) -> Tally:
+        """Return how many terms of tokens left out are not finite: what an extreme would see of them."""
+        return add_tallies(self.totals.terms[SUM[name]])
+
     def extreme(self, name: str) -> tuple[float, float]:
         """Return the smallest and largest value of a quantity."""
         low, high = self.totals.extremes[EXTREMES.index(name)]

@@ -30,7 +30,7 @@ class Plan:
     Attributes
     ----------
     roles : frozenset of str
-        Columns that exist, among `COLUMNS`.
+        Columns that exist and that some selection needs; no other is read or counted.
     parameters : (N_PARAMETERS,) float64
     uses, has : int
         Selections and columns as bits.
@@ -65,7 +65,7 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
     shift, scale : float
         The objective uses (A - shift) / scale.
     """
-    have = frozenset(roles) & frozenset(COLUMNS)
+    have = set(roles) & set(COLUMNS)
     needs = [sum(1 << COLUMNS.index(role) for role in selected) for selected in SELECTIONS.values()]
     value_roles = set(SELECTIONS["value"])
     if spec.value_clip is not None:
@@ -88,8 +88,9 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
         if value is not None:
             parameters[place] = value
     parameters[layout.P_SHIFT], parameters[layout.P_SCALE] = shift, scale
-    has = sum(1 << COLUMNS.index(role) for role in have)
-    return Plan(have, parameters, uses, has, tuple(needs))
+    has = sum_bits(need for which, need in enumerate(needs) if uses >> which & 1)
+    used = frozenset(role for c, role in enumerate(COLUMNS) if has >> c & 1)
+    return Plan(used, parameters, uses, has, tuple(needs))
 
 
 def _zeros(*shape: int) -> Floats:

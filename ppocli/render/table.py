@@ -82,7 +82,8 @@ def _table(block: Block, look: Look, shared: tuple[int, int]) -> Table:
     table = Table(box=_rule(look.ascii), padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     rows = _fitted(block, look)
     for place, column in enumerate(block.columns):
-        least = max([0, *(cell_len(row[place]) for row in rows)]) if column.kind != "note" else 0
+        words = [*column.header.split("\n"), *(row[place] for row in rows)]
+        least = max(map(cell_len, words)) if column.kind != "note" else 0
         if block.columns[0].kind == "metric" and place < len(shared):
             least = max(least, shared[place])
         table.add_column(
