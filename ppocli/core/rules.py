@@ -96,6 +96,13 @@ RULES: dict[str, Rule] = {
             "check the mask: such tokens pull every mean towards 0",
             "tokens that the policy was certain of, with advantage 0",
         ),
+        Rule(
+            "PPO405",
+            "info",
+            "the same sequence id in more than one file",
+            "check that no file was given or written twice; ids of different files are different sequences",
+            "a writer that counts from 0 in every file",
+        ),
     )
 }
 """Every rule by code."""

@@ -15,15 +15,11 @@ from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec
+from ppocli.engine.reading import CHUNK_TOKENS, ID_ROLES, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-CHUNK_TOKENS = 1 << 20
-"""Tokens that are read at a time; a matter of memory and speed, never of results."""
-
-ID_ROLES = ("sequence_id", "group_id", "step")
 
 
 @dataclass(slots=True)
@@ -196,18 +192,6 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
-def reading_settings(options: ReadOptions) -> dict[str, Any]:
-    """Return the reading options that are not the default, as they are echoed."""
-    said = {
-        "columns": dict(options.columns),
-        "layout": options.layout,
-        "sum_dims": options.sum_dims,
-        "bits": sorted(options.bits),
-    }
-    default = {"columns": {}, "layout": "auto", "sum_dims": False, "bits": []}
-    return {name: value for name, value in said.items() if value != default[name]}
-
-
 def _evaluate_arrays(
     arrays: Mapping[str, Any], spec: LossSpec, options: ReadOptions, others: dict[str, Any]
 ) -> EvalReport:
@@ -273,7 +257,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         metrics=whole.metrics,
         nulls=whole.nulls,
         places=whole.places,
-        findings=find(total, run.spec, run.inputs),
+        findings=find(total, run.spec, run.inputs, passes.repeats),
         groups=tuple(groups),
         worst=passes.worst.found(),
         exit_code=int(code),

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from ppocli.core.report import Finding, InputReport, Severity
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.repeats import RepeatedIds
     from ppocli.engine.totals import Totals
 
 RATIO = ("log_probs", "old_log_probs")
 
 
-def find(totals: Totals, spec: LossSpec, inputs: Sequence[InputReport]) -> tuple[Finding, ...]:
+def find(
+    totals: Totals, spec: LossSpec, inputs: Sequence[InputReport], repeats: RepeatedIds
+) -> tuple[Finding, ...]:
     """Return what the rules find in the totals of a run, errors first."""
     s = Summary(totals, spec)
     found = [
@@ -29,6 +32,7 @@ def find(totals: Totals, spec: LossSpec, inputs: Sequence[InputReport]) -> tuple
         *_positive(s),
         *_suspects(totals),
         *_empty_files(inputs),
+        *_repeated_ids(repeats),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))
@@ -94,6 +98,15 @@ def _suspects(totals: Totals) -> Iterator[Finding]:
             yield RULES["PPO402"].found(
                 one.count, f"{tokens} with {role} exactly {value}: a sentinel?", one.where
             )
+
+
+def _repeated_ids(repeats: RepeatedIds) -> Iterator[Finding]:
+    """PPO405."""
+    if repeats.count:
+        more = "" if repeats.checked else ", not checked beyond 1,000,000 ids"
+        ids = f"{repeats.count:,} sequence id{'s' if repeats.count != 1 else ''}"
+        message = f"{ids} repeat between files{more}; the first in {repeats.path}"
+        yield RULES["PPO405"].found(repeats.count, message)
 
 
 def _empty_files(inputs: Sequence[InputReport]) -> Iterator[Finding]:

@@ -11,15 +11,15 @@ from ppocli.core.chunk import ReadOptions
 from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan
 from ppocli.core.partials import COLUMNS
 from ppocli.core.progress import NoProgress
-from ppocli.core.report import Skipped
 from ppocli.core.roles import ROLES
-from ppocli.engine.evaluate import CHUNK_TOKENS, ID_ROLES, reading_settings
+from ppocli.engine.reading import CHUNK_TOKENS, ID_ROLES, reading_settings
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ppocli.core.progress import Progress
+    from ppocli.core.report import Skipped
 
 EVAL_ROLES = frozenset((*COLUMNS, "mask", *ID_ROLES))
 """Roles that `eval` reads where they exist."""
@@ -105,6 +105,8 @@ class _Run:
             except InputError as problem:
                 if not self.skip_bad:
                     raise
+                from ppocli.core.report import Skipped
+
                 self.skipped.append(Skipped(path, f"unreadable: {problem.message}"))
 
     def _one(self, path: str) -> InspectedFile:

@@ -11,6 +11,7 @@ from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.aggregates import horizon_of
 from ppocli.engine.blocks import Workspace
 from ppocli.engine.pipeline import read_ahead
+from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
@@ -49,6 +50,7 @@ class Passes:
     worst: WorstTokens = field(init=False)
     total: Totals = field(init=False)
     micro: MicroBatches = field(init=False)
+    repeats: RepeatedIds = field(default_factory=RepeatedIds)
     without_sequences: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,6 +100,8 @@ class Passes:
         for span in self._spans(reader, plan.roles | frozenset(IDS)):
             accumulator.add(span)
         totals = accumulator.finish()
+        if accumulator.sequences is not None and accumulator.sequences.by_id:
+            self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}

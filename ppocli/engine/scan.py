@@ -11,7 +11,7 @@ import numpy as np
 from ppocli.core.chunk import Column, IdCoder
 from ppocli.core.inspect_report import ColumnScan, FileScan
 from ppocli.core.roles import ROLES
-from ppocli.engine.evaluate import ID_ROLES
+from ppocli.engine.reading import ID_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection

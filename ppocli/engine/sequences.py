@@ -149,6 +149,10 @@ class SequenceStage:
                 if self._places[which, side] >= 0:
                     self.totals.seq_places[which, side] = Place(self.path, int(self._places[which, side]))
 
+    def ids(self) -> Ints:
+        """Return the sequence ids met so far that are still known."""
+        return np.concatenate([*self._closed, self.open_rows.keys[: self.open_rows.n, 1]])
+
     def position(self, span: Span, token: int) -> int | None:
         """Return how many stored tokens of its sequence stand before a token of a span not yet added."""
         codes, here = span.arrays["sequence_id"], token - span.origin
