@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ppocli.core.report import SCHEMA_VERSION, Nonfinite, Number, Skipped
+if TYPE_CHECKING:
+    from ppocli.core.report import Nonfinite, Number, Skipped
 
 FoundBy = Literal["name", "alias", "option"]
 
@@ -247,6 +248,7 @@ class InspectReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `-f json` prints."""
         from ppocli import __version__
+        from ppocli.core.report import SCHEMA_VERSION
 
         return {
             "schema_version": SCHEMA_VERSION,

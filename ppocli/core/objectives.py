@@ -45,8 +45,8 @@ class ObjectiveSpec:
         `clip_low`, `clip_high`, `dual_clip`, `delta` and `log_ratio_clamp` are read, nothing else. The two
         clips bound the ratio in ppo, gspo, cispo and decoupled, its logarithm in gmpo, the probability
         difference in dppo-tv and the divergence in dppo-kl; `dual_clip` and `delta` are of ppo, gspo and
-        decoupled. `log_ratio_clamp` holds what is exponentiated within plus or minus a number of nats: the
-        token's log-ratio, in gspo the sequence's.
+        decoupled. `log_ratio_clamp` holds each token's log-ratio within plus or minus a number of nats, in
+        gspo the sequence's.
     cispo_low, cispo_high : float, optional
         Absolute bounds of the ratio, 0 <= cispo_low <= cispo_high. None: 1 - clip_low and 1 + clip_high.
         TRL bounds from above only: cispo_low = 0.

@@ -24,6 +24,8 @@ from ppocli.core import reference
 from ppocli.core.objectives import SEQUENCE_OBJECTIVES, ObjectiveSpec
 from ppocli.core.token_objectives import (
     ObjectiveTerms,
+    clamped,
+    held,
     product,
     signed_masks,
     token_terms,
@@ -110,11 +112,9 @@ def objective_terms(
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
     if spec.objective == "gspo":
         return gspo(log_ratio, advantages, sequences, spec)
-    clamp = spec.bounds.log_ratio_clamp
-    bounded = log_ratio if clamp is None else np.clip(log_ratio, -clamp, clamp)
     if spec.objective == "gmpo":
-        return gmpo(bounded, advantages, sequences, spec.bounds)
-    return vespo(log_probs, bounded, advantages, sequences, spec)
+        return gmpo(log_ratio, advantages, sequences, spec.bounds)
+    return vespo(log_probs, log_ratio, advantages, sequences, spec)
 
 
 def log_sequence_ratio(log_ratio: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:
@@ -175,19 +175,21 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
     Per token e = min(log_ratio, clip_high) where A > 0, max(log_ratio, -clip_low) where A < 0, 0 where A = 0:
     the bounds are those of the logarithm. The sequence's mean loss is -g mean(A).
 
-    gradient = -g mean(A); 0 for a token that is clipped on the side that A pushes to and where A = 0. The
-    region is log_ratio < -clip_low or log_ratio > clip_high, decided by each token.
+    gradient = -g mean(A); 0 for a token that is clipped on the side that A pushes to, where |log_ratio| >
+    log_ratio_clamp and where A = 0. The region is log_ratio < -clip_low or log_ratio > clip_high, decided by
+    each token.
     """
-    masks = signed_masks(log_ratio < -bounds.clip_low, log_ratio > bounds.clip_high, advantages)
-    held = np.where(masks.active_high, bounds.clip_high, log_ratio)
-    held = np.where(masks.active_low, -bounds.clip_low, held)
-    exponent = np.where((advantages == 0.0) & ~np.isnan(log_ratio), 0.0, held)
+    bounded = clamped(log_ratio, bounds.log_ratio_clamp)
+    masks = signed_masks(bounded < -bounds.clip_low, bounded > bounds.clip_high, advantages)
+    exponent = np.where(masks.active_high, bounds.clip_high, bounded)
+    exponent = np.where(masks.active_low, -bounds.clip_low, exponent)
+    exponent = np.where((advantages == 0.0) & ~np.isnan(bounded), 0.0, exponent)
     geometric = sequences.spread(reference.ratio(sequences.mean(exponent)))
     mean_advantage = sequences.spread(sequences.mean(advantages))
     flat = masks.active_low | masks.active_high | (advantages == 0.0)
     with np.errstate(over="ignore"):
         loss = -product(geometric, advantages)
-        slope = -product(geometric, mean_advantage)
+        slope = held(-product(geometric, mean_advantage), log_ratio, bounds.log_ratio_clamp)
     return ObjectiveTerms(loss + 0.0, np.where(flat & ~np.isnan(loss), 0.0, slope) + 0.0, masks)
 
 
@@ -197,9 +199,10 @@ def vespo(
     """Return loss = -phi(w) A log_probs, w = exp(sum log_ratio) the sequence's ratio, phi a constant [4]_.
 
     phi is `vespo_weight` with `vespo_k_pos`, `vespo_lambda_pos` where A >= 0 and `_neg` where A < 0.
-    gradient = -phi A. Nothing counts as clipped.
+    gradient = -phi A. Nothing counts as clipped. `log_ratio_clamp` holds each token's log_ratio.
     """
-    log_w = sequences.spread(log_sequence_ratio(log_ratio, sequences, "product"))
+    bounded = clamped(log_ratio, spec.bounds.log_ratio_clamp)
+    log_w = sequences.spread(log_sequence_ratio(bounded, sequences, "product"))
     negative = advantages < 0.0
     phi = vespo_weight(
         log_w,

@@ -147,14 +147,14 @@ def sapo(
     infinity, and 0 where |log_ratio| > clamp. The gate is soft: nothing counts as clipped. An infinite ratio
     has loss -4 A / tau.
     """
-    bounded = log_ratio if clamp is None else np.clip(log_ratio, -clamp, clamp)
+    bounded = clamped(log_ratio, clamp)
     tau = np.where(advantages > 0.0, tau_pos, tau_neg)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         x = tau * (reference.ratio(bounded) - 1.0)
-        # With exp(-|x|) neither end overflows, and ratio s (1 - s) is 0 there instead of inf times 0.
+        # With exp(-|x|) neither end overflows: where the ratio does, the slope is 0 instead of inf times 0.
         tail = np.exp(-np.abs(x))
         gate = np.where(x >= 0.0, 1.0, tail) / (1.0 + tail)
-        slope = np.where(np.isposinf(x), 0.0, np.exp(bounded - np.abs(x)) / np.square(1.0 + tail))
+        slope = np.exp(bounded - np.abs(x)) / np.square(1.0 + tail)
         loss = -product(4.0 / tau * gate, advantages)
         gradient = -4.0 * product(slope, advantages)
     return ObjectiveTerms(loss + 0.0, held(gradient, log_ratio, clamp) + 0.0, unclipped(loss))
@@ -219,7 +219,7 @@ def dro(
     gradient = -A + beta log_ratio. The penalty does not depend on the advantage, and so it stays where A is
     0; it is constant, its gradient 0, where |log_ratio| > clamp. Nothing counts as clipped.
     """
-    bounded = log_ratio if clamp is None else np.clip(log_ratio, -clamp, clamp)
+    bounded = clamped(log_ratio, clamp)
     terms = reinforce(log_probs, advantages)
     with np.errstate(over="ignore", invalid="ignore"):
         loss = terms.loss + beta * reference.kl_k2(bounded)
@@ -259,6 +259,11 @@ def weighted_log_probs(
 def product(weight: Floats, factor: Floats) -> Floats:
     """Return weight * factor; exactly 0 where the factor is 0, an infinite weight included."""
     return np.where((factor == 0.0) & ~np.isnan(weight), 1.0, weight) * factor
+
+
+def clamped(log_ratio: Floats, clamp: float | None) -> Floats:
+    """Return log_ratio held within plus or minus the clamp, if there is one."""
+    return log_ratio if clamp is None else np.clip(log_ratio, -clamp, clamp)
 
 
 def held(gradient: Floats, log_ratio: Floats, clamp: float | None) -> Floats:

@@ -1,4 +1,4 @@
-"""Sequence ids that stand in more than one file: each file's are its own sequences, which may not be meant."""
+"""Sequence ids that stand in more than one file: each file has its own sequences, which may not be meant."""
 
 from __future__ import annotations
 

@@ -71,6 +71,16 @@ def clear_roles(path: str, columns: Mapping[str, str], options: ReadOptions) -> 
         return {}
 
 
+def by_column(roles: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the role of each column, the first where `--col` gives it several, and a note that says so."""
+    taken: dict[str, str] = {}
+    notes = []
+    for role, column in roles.items():
+        if taken.setdefault(column, role) != role:
+            notes.append(f"column '{column}' plays {role}, too")
+    return taken, notes
+
+
 def found_by(role: str, column: str, options: ReadOptions) -> FoundBy:
     """Say what made a column play its role."""
     if role in options.columns:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ppocli.core.inspect_report import InspectedFile, ReadPlan, StoredColumn
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.io import convert, npz
-from ppocli.io.describe import attempt, clear_roles, found_by, token_bytes, type_notes
+from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
 from ppocli.io.members import Member, by_name, stands_in_order
 from ppocli.io.reorder import IN_MEMORY
 
@@ -37,7 +37,7 @@ def describe_npz(path: str, options: ReadOptions, roles: Collection[str], chunk_
     placed = arrays if arrays and arrays.members else None
     if placed:
         clear = {role: one.name for role, one in placed.members.items()}
-    taken = {name: role for role, name in clear.items()}
+    taken, notes = by_column(clear)
     return InspectedFile(
         path=path,
         format="npz",
@@ -50,7 +50,7 @@ def describe_npz(path: str, options: ReadOptions, roles: Collection[str], chunk_
         problem=problem.message if problem else None,
         advice=(problem.hint or "") if problem else "",
         plan=_plan(placed, roles, chunk_tokens) if placed else None,
-        notes=tuple(_notes(members, arrays, taken, options)),
+        notes=(*_notes(members, arrays, taken, options), *notes),
     )
 
 
@@ -106,7 +106,7 @@ def _plan(arrays: Arrays, roles: Collection[str], chunk_tokens: int) -> ReadPlan
     rows = min(rows, plan.n_rows)
     width = sum(token_bytes(role, arrays.dtypes[role]) * plan.placements[role].dims for role in read)
     return ReadPlan(
-        columns=tuple(one.name for one in read.values()),
+        columns=tuple(dict.fromkeys(one.name for one in read.values())),
         bytes=sum(one.info.compress_size for one in read.values()),
         n_batches=math.ceil(plan.n_rows / rows) if rows else 0,
         batch_rows=(rows, rows),

@@ -15,7 +15,7 @@ from ppocli.core.inspect_report import InspectedFile, ReadPlan, StoredColumn
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
-from ppocli.io.describe import attempt, clear_roles, found_by, token_bytes, type_notes
+from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
 from ppocli.io.fields import find_fields, offered
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def describe_parquet(
         codecs = footer.codecs(file, path)
         found, problem = attempt(lambda required: find_fields(schema, path, options, required))
         if found is None:
-            taken = _clear_columns(schema, path, options)
+            roles_found = _clear_columns(schema, path, options)
         else:
-            taken = {one.column: role for role, one in found.by_role.items()}
+            roles_found = {role: one.column for role, one in found.by_role.items()}
+        taken, notes = by_column(roles_found)
         readable = found if found and found.by_role else None
         return InspectedFile(
             path=path,
@@ -54,23 +55,23 @@ def describe_parquet(
             parts=meta.num_row_groups,
             layout=readable.layout if readable else None,
             columns=tuple(one.report(codecs, taken.get(one.name), options) for one in stored),
-            missing=tuple(role for role in MAIN_ROLES if role not in taken.values()),
+            missing=tuple(role for role in MAIN_ROLES if role not in roles_found),
             problem=problem.message if problem else None,
             advice=(problem.hint or "") if problem else "",
             plan=_plan(file, stored, readable, roles, chunk_tokens) if readable else None,
-            notes=tuple(_notes(file, stored, found, taken, options)),
+            notes=(*_notes(file, stored, found, taken, options), *notes),
         )
     finally:
         file.close(force=True)
 
 
 def _clear_columns(schema: Any, path: str, options: ReadOptions) -> dict[str, str]:
-    """Return the role of each column as far as names tell; nothing where a name stands twice."""
+    """Return the column of each role as far as names tell; nothing where a name stands twice."""
     try:
         columns, _ = offered(schema, path)
     except InputError:
         return {}
-    return {column: role for role, column in clear_roles(path, columns, options).items()}
+    return clear_roles(path, columns, options)
 
 
 def _notes(

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ppocli.core.report import Skipped
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import EmptyInput, InputError
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+    from ppocli.core.report import Skipped
 
 _SUFFIXES = (".parquet", ".npz")
 
@@ -75,7 +75,7 @@ def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
                 where=path,
                 hint=_what_is_there(path),
             )
-    return tuple(found.files.values()), tuple(found.skipped)
+    return tuple(found.files.values()), _as_skipped(found.skipped)
 
 
 def open_input(
@@ -131,7 +131,7 @@ class _Found:
     """The files collected so far, by real path, and what was passed over."""
 
     files: dict[str, str] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
     n_seen: int = 0
 
     def add(self, path: str) -> None:
@@ -139,7 +139,7 @@ class _Found:
         real = os.path.realpath(path)
         self.n_seen += 1
         if real in self.files:
-            self.skipped.append(Skipped(path, f"same file as '{self.files[real]}'"))
+            self.skipped.append((path, f"same file as '{self.files[real]}'"))
         else:
             self.files[real] = path
 
@@ -153,7 +153,7 @@ class _Found:
         elif not path.lower().endswith(_SUFFIXES):
             reason = "not named *.parquet or *.npz"
         if reason:
-            self.skipped.append(Skipped(path, reason))
+            self.skipped.append((path, reason))
         else:
             self.add(path)
 
@@ -162,7 +162,7 @@ class _Found:
         entered: set[str] = set()
         for path in _walk(directory, entered):
             if reason := _hidden(Path(path).name):
-                self.skipped.append(Skipped(path, reason))
+                self.skipped.append((path, reason))
             else:
                 self.consider(path)
 
@@ -181,9 +181,19 @@ class _Found:
                 if not reason and not pattern.endswith("**"):
                     self.add_directory(path)
             elif reason:
-                self.skipped.append(Skipped(path, reason))
+                self.skipped.append((path, reason))
             else:
                 self.consider(path)
+
+
+def _as_skipped(pairs: list[tuple[str, str]]) -> tuple[Skipped, ...]:
+    """Return paths and reasons as reports have them."""
+    if not pairs:
+        return ()
+    # Takes 6 ms to import, which a look into a single file can do without.
+    from ppocli.core.report import Skipped
+
+    return tuple(Skipped(path, reason) for path, reason in pairs)
 
 
 def natural_key(path: str) -> list[list[str | int]]:

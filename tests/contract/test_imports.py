@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from contract.command import environment
 
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_data"
 HEAVY = {"typer", "pydantic", "rich", "numpy", "pyarrow", "numba", "llvmlite", "click"}
 
 SCRIPT = """
@@ -47,6 +49,9 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["eval", "--help"], 0, {"typer"}),
         (["eval"], 2, {"typer"}),
         (["eval", "x.parquet", "--bad"], 2, {"typer"}),
+        (["inspect", "--help"], 0, {"typer"}),
+        (["inspect"], 2, {"typer"}),
+        (["inspect", "x.parquet", "--layout", "x"], 2, {"typer", "pydantic"}),
         (["schema"], 0, {"typer"}),
         (["schema", "--help"], 0, {"typer"}),
         (["explain", "--help"], 0, {"typer"}),
@@ -62,6 +67,21 @@ def test_imports_of_a_command(arguments: list[str], code: int, allowed: set[str]
     assert got == code
     assert heavy <= allowed
     assert not any(name.startswith(("ppocli.engine.", "ppocli.io.", "ppocli.kernels.")) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs_rich"),
+    [([], True), (["-f", "json"], False), (["-f", "md"], False), (["-f", "csv", "--scan"], False)],
+)
+@pytest.mark.parametrize("name", ["healthy.parquet", "padded.npz"])
+def test_inspect_does_without_numba(name: str, arguments: list[str], needs_rich: bool) -> None:
+    code, heavy, ours = imported("inspect", str(SAMPLES / name), *arguments)
+    assert code == 0
+    assert heavy <= {"typer", "pydantic", "numpy", "rich", "pyarrow"}
+    assert ("rich" in heavy) == needs_rich
+    assert ("pyarrow" in heavy) == name.endswith(".parquet")
+    assert not any(name.startswith("ppocli.kernels.") for name in ours)
+    assert ("ppocli.engine.scan" in ours) == ("--scan" in arguments)
 
 
 def test_version_imports_next_to_nothing_of_ours() -> None:

@@ -79,3 +79,38 @@ def test_a_missing_file_is_an_input_error_and_an_empty_pattern_nothing_to_do(tmp
     assert b"a.parquet" in missing.stderr
     nothing = ppocli("eval", str(tmp_path / "*.parquet"), engine=False)
     assert (nothing.returncode, nothing.stdout) == (5, b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--scan"]])
+def test_inspect_describes_every_sample(options: list[str]) -> None:
+    done = ppocli("inspect", str(SAMPLES), "-f", "json", *options, engine=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    assert all(one["ready"] for one in document["files"])
+    assert len(document["files"]) == len(list(SAMPLES.glob("*.parquet")) + list(SAMPLES.glob("*.npz")))
+
+
+def test_inspect_and_eval_agree_about_roles_rows_and_counts() -> None:
+    looked = strict(ppocli("inspect", str(SAMPLES), "-f", "json", "--scan", engine=False).stdout)
+    evaluated = strict(ppocli("eval", str(SAMPLES), "-f", "json", engine=False).stdout)
+    for file, one in zip(looked["files"], evaluated["inputs"], strict=True):
+        assert {key: file[key] for key in ("path", "format", "layout", "rows", "bytes")} == {
+            key: one[key] for key in ("path", "format", "layout", "rows", "bytes")
+        }
+        played = {column["role"]: column["name"] for column in file["columns"] if "role" in column}
+        assert played == {role: column["column"] for role, column in one["columns"].items()}
+        assert (file["scan"]["tokens"], file["scan"]["masked"]) == (one["tokens"], one["masked"])
+        for role, counted in file["scan"]["columns"].items():
+            kinds = ("n_null", "n_nan", "n_posinf", "n_neginf")
+            if role not in ("group_id", "sequence_id", "step", "rollout_log_probs"):
+                assert [counted[kind] for kind in kinds] == [one["columns"][role][kind] for kind in kinds]
+
+
+def test_inspect_refuses_what_is_damaged_as_eval_does(tmp_path: Path) -> None:
+    for name in ("healthy.parquet", "padded.npz"):
+        cut = tmp_path / name
+        cut.write_bytes((SAMPLES / name).read_bytes()[:-20])
+        said = [ppocli(command, str(cut), engine=False) for command in ("eval", "inspect")]
+        assert [(one.returncode, one.stdout) for one in said] == [(3, b"")] * 2
+        assert said[0].stderr == said[1].stderr

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import inspected
 import pytest
 import reports
 from contract.command import ppocli
@@ -116,3 +117,43 @@ def test_settings_of_reading_and_of_the_data_are_allowed() -> None:
     VALIDATOR.validate(made)
     made["settings"]["columns"] = {"m": "mask"}
     assert not VALIDATOR.is_valid(made)
+
+
+def inspect_document(name: str = "several") -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(inspected.BY_NAME[name]().to_dict()))
+    return made
+
+
+@pytest.mark.parametrize("name", inspected.BY_NAME)
+def test_documents_of_inspect_validate(name: str) -> None:
+    VALIDATOR.validate(inspect_document(name))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda d: d.update(kind="eval"), id="another kind"),
+        pytest.param(lambda d: d.update(metrics={}), id="a key of eval"),
+        pytest.param(lambda d: d.pop("n_schemas"), id="no count of schemas"),
+        pytest.param(lambda d: d["files"][0].update(rows=-1), id="negative rows"),
+        pytest.param(lambda d: d["files"][0].pop("ready"), id="readiness missing"),
+        pytest.param(lambda d: d["files"][0].update(layout="rows"), id="unknown layout"),
+        pytest.param(lambda d: d["files"][0]["columns"][0].update(role="reward"), id="unknown role"),
+        pytest.param(lambda d: d["files"][0]["columns"][0].update(min="-1"), id="text for a number"),
+        pytest.param(
+            lambda d: d["files"][0]["columns"][0].update(nonfinite={"min": "nan"}), id="a NaN limit"
+        ),
+        pytest.param(lambda d: d["files"][0]["columns"][0].pop("n_null"), id="nulls missing"),
+        pytest.param(lambda d: d["files"][0]["plan"].update(batch_rows=[1]), id="one end of a range"),
+        pytest.param(lambda d: d["files"][2]["scan"].update(tokens=None), id="no count of tokens"),
+        pytest.param(
+            lambda d: d["files"][2]["scan"]["columns"]["log_probs"].update(exact_in=["int8"]),
+            id="unknown number format",
+        ),
+        pytest.param(lambda d: d["settings"].pop("scan"), id="scan not echoed"),
+    ],
+)
+def test_wrong_documents_of_inspect_do_not_validate(change: Change) -> None:
+    wrong = copy.deepcopy(inspect_document())
+    change(wrong)
+    assert not VALIDATOR.is_valid(wrong)

@@ -7,15 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from goldens.rows import Arrays, NotExpressed, Row
 
-Row = dict[str, Any]
-Arrays = dict[str, np.ndarray]
 Evaluate = Callable[..., dict[str, Any]]
 """Arrays by role and settings by name in, metrics out."""
-
-
-class NotExpressed(Exception):
-    """A row that our metrics cannot express yet; the text says why."""
 
 
 # ---- verl 0.9.1 ------------------------------------------------------------------------------------------
