@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.core.partials import EXTREMES, SUM
+from ppocli.engine.blocks import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from ppocli.engine.blocks import Blocks
     from ppocli.engine.totals import Totals
 
-SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0, 1.0)
+SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0)
 """Values that frameworks and engines write where there is no log-prob."""
 
+ONE_IN_BFLOAT16 = 0x3F80
+"""+1 is a placeholder too; it is looked for wherever a log-prob is positive."""
+
 FAR = 20.0
-"""A placeholder is further than this from the log-prob opposite, in nats; +1 shows as a positive log-prob."""
+"""A placeholder is further than this from the log-prob opposite, in nats."""
 
 PADDING = "zeros"
 
@@ -39,9 +43,19 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
     if not {"log_probs", "old_log_probs"} <= blocks.plan.roles:
         return
     low, high = blocks.extremes[:, EXTREMES.index("log_ratio")].T
-    far = (np.maximum(high, -low) > FAR) | (blocks.positive > 0)
-    for block in np.flatnonzero(far):
-        _count_sentinels(blocks, int(block), totals, place)
+    for block in np.flatnonzero(np.maximum(high, -low) > FAR):
+        start, stop = blocks.tokens_of(int(block))
+        for role in ("log_probs", "old_log_probs"):
+            values = blocks.widened(role, start, stop)
+            for sentinel in SENTINELS:
+                hit = (values == sentinel) & blocks.counted(start, stop)
+                _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
+    if blocks.positive.any():
+        for role in ("log_probs", "old_log_probs"):
+            values = stored(blocks.span, role)
+            hit = values == (ONE_IN_BFLOAT16 if values.dtype == np.uint16 else 1.0)
+            if hit.any():
+                _add(totals, f"{role} 1", hit & blocks.counted(0, hit.size), blocks, 0, place)
     if "advantages" in blocks.plan.roles:
         zero = (blocks.sums[:, SUM["log_ratio_zero"]] > 0) & (blocks.sums[:, SUM["adv_zero"]] > 0)
         for block in np.flatnonzero(zero):
@@ -50,18 +64,6 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
             for role in ("log_probs", "old_log_probs", "advantages"):
                 hit &= blocks.widened(role, start, stop) == 0.0
             _add(totals, PADDING, hit, blocks, start, place)
-
-
-def _count_sentinels(blocks: Blocks, block: int, totals: Totals, place: Callable[[int], Place]) -> None:
-    """Count placeholders in the two log-prob columns of one block."""
-    start, stop = blocks.tokens_of(block)
-    counted = blocks.counted(start, stop)
-    for role in ("log_probs", "old_log_probs"):
-        values = blocks.widened(role, start, stop)
-        if not np.isin(values, SENTINELS).any():
-            continue
-        for sentinel in SENTINELS:
-            _add(totals, f"{role} {sentinel:.12g}", (values == sentinel) & counted, blocks, start, place)
 
 
 def _add(
