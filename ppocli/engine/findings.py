@@ -38,6 +38,11 @@ def find(
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))
 
 
+def _plural(n: int, what: str) -> str:
+    """Return `1 token` or `2,000 tokens`."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def _missing_values(totals: Totals) -> Iterator[Finding]:
     """PPO101, one finding for each column."""
     for c, role in enumerate(COLUMNS):
@@ -70,10 +75,12 @@ def _bounds(s: Summary) -> Iterator[Finding]:
     low, high = s.extreme("log_ratio")
     where = s.place("log_ratio", 0 if -low > high else 1)
     if on_bound:
-        message = f"{on_bound:,} log-ratios are exactly +-10 or +-20, the bounds at which trainers clamp"
+        message = (
+            f"{_plural(on_bound, 'log-ratio')} exactly at +-10 or +-20, the bounds at which trainers clamp"
+        )
         yield RULES["PPO103"].found(on_bound, message, where if max(-low, high) in (10.0, 20.0) else None)
     if beyond:
-        message = f"{beyond:,} log-ratios are beyond +-20 nats; the largest is {max(-low, high):.6g}"
+        message = f"{_plural(beyond, 'log-ratio')} beyond +-20 nats; the largest is {max(-low, high):.6g}"
         yield RULES["PPO104"].found(beyond, message, where)
 
 
@@ -83,13 +90,13 @@ def _positive(s: Summary) -> Iterator[Finding]:
     if n:
         columns = sum(role in s.totals.roles for role in ("log_probs", "old_log_probs", "ref_log_probs"))
         every = ": every one of them" if n == tokens * columns else ""
-        yield RULES["PPO403"].found(n, f"{n:,} log-probs are above 0{every}")
+        yield RULES["PPO403"].found(n, f"{_plural(n, 'log-prob')} above 0{every}")
 
 
 def _suspects(totals: Totals) -> Iterator[Finding]:
     """PPO402 and PPO404."""
     for name, one in totals.suspects.items():
-        tokens = f"{one.count:,} valid token{'s' if one.count != 1 else ''}"
+        tokens = _plural(one.count, "valid token")
         if name == PADDING:
             message = f"{tokens} with log_probs, old_log_probs and advantage all exactly 0: padding?"
             yield RULES["PPO404"].found(one.count, message, one.where)
@@ -104,8 +111,8 @@ def _repeated_ids(repeats: RepeatedIds) -> Iterator[Finding]:
     """PPO405."""
     if repeats.count:
         more = "" if repeats.checked else ", not checked beyond 1,000,000 ids"
-        ids = f"{repeats.count:,} sequence id{'s' if repeats.count != 1 else ''}"
-        message = f"{ids} repeat between files{more}; the first in {repeats.path}"
+        ids = _plural(repeats.count, "sequence id")
+        message = f"{ids} in more than one file{more}; the first repetition is in {repeats.path}"
         yield RULES["PPO405"].found(repeats.count, message)
 
 

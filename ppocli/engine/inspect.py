@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan
-from ppocli.core.partials import COLUMNS
+from ppocli.core.partials import SELECTIONS
 from ppocli.core.progress import NoProgress
 from ppocli.core.roles import ROLES
 from ppocli.engine.reading import CHUNK_TOKENS, ID_ROLES, reading_settings
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ppocli.core.progress import Progress
     from ppocli.core.report import Skipped
-
-EVAL_ROLES = frozenset((*COLUMNS, "mask", *ID_ROLES))
-"""Roles that `eval` reads where they exist."""
 
 SCAN_ROLES = frozenset(ROLES) - {"token_id"}
 """Roles that a scan reads: token ids only locate tokens and need not line up with them."""
@@ -113,7 +110,7 @@ class _Run:
         """Describe one file, and scan it where its roles fit together."""
         from ppocli.io.describe import describe
 
-        found = describe(path, self.options, EVAL_ROLES, CHUNK_TOKENS)
+        found = describe(path, self.options, roles_read, CHUNK_TOKENS)
         if found.plan is not None:
             found = replace(found, plan=replace(found.plan, memory=memory_of(found, found.plan)))
         if found.ready:
@@ -124,6 +121,13 @@ class _Run:
             result, notes = scan_file(path, self.options, SCAN_ROLES, SCAN_TOKENS, self.progress)
             found = replace(found, scan=result, notes=(*found.notes, *notes))
         return found
+
+
+def roles_read(found: Collection[str]) -> frozenset[str]:
+    """Return which of these roles `eval` reads: those of metrics that have all their columns, and ids."""
+    have = frozenset(found)
+    used = (selected for selected in map(frozenset, SELECTIONS.values()) if selected <= have)
+    return frozenset().union(*used) | (have & {"mask", *ID_ROLES})
 
 
 def memory_of(file: InspectedFile, plan: ReadPlan) -> int:
