@@ -30,7 +30,7 @@ def parquet_file(**changes: Any) -> InspectedFile:
         StoredColumn("seq", "int64", "snappy", 40, 12, 12, 0, 4095),
         StoredColumn("text", "string", "zstd", 50, 12, 1),
     )  # fmt: skip
-    plan = ReadPlan(("log_probs", "old_logp", "a", "keep"), 1260, 3, (2, 8), 1000, 312_000_000)
+    plan = ReadPlan(("log_probs", "old_logp", "a", "keep"), 1260, 3, (2, 8), 1 << 20, 1000, 312_000_000)
     made = InspectedFile(
         path="rollouts.parquet",
         format="parquet",
@@ -68,7 +68,7 @@ def npz_file(**changes: Any) -> InspectedFile:
         missing=("old_log_probs", "advantages"),
         problem="no column for roles 'old_log_probs', 'advantages'",
         advice="name the columns:  --col old_log_probs=NAME --col advantages=NAME\nor others",
-        plan=ReadPlan(("log_probs",), 128, 1, (2, 2), 24, 170_000_000, 2_000_000),
+        plan=ReadPlan(("log_probs",), 128, 1, (2, 2), 1 << 20, 24, 170_000_000, 2_000_000),
     )
     return replace(made, **changes)
 

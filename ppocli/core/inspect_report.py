@@ -77,6 +77,8 @@ class ReadPlan:
         Pieces in which the rows are read; an estimate where row groups are read together.
     batch_rows : (int, int)
         Rows of a batch, at the least and at the most: they depend on the row group's mean length of rows.
+    batch_tokens : int
+        Tokens that are read at a time. A row of more is read whole.
     batch_bytes : int
         What a batch of mean rows takes in memory, decoded. A row longer than a batch makes it larger.
     memory : int
@@ -89,6 +91,7 @@ class ReadPlan:
     bytes: int
     n_batches: int
     batch_rows: tuple[int, int]
+    batch_tokens: int
     batch_bytes: int
     memory: int = 0
     temporary: int = 0

@@ -75,7 +75,9 @@ def _column() -> Schema:
 def _plan() -> Schema:
     """Return the schema of a read plan."""
     rows: Schema = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
-    counts = dict.fromkeys(("bytes", "n_batches", "batch_bytes", "memory", "temporary"), _COUNT)
+    counts = dict.fromkeys(
+        ("bytes", "n_batches", "batch_tokens", "batch_bytes", "memory", "temporary"), _COUNT
+    )
     return _object({"columns": {"type": "array", "items": _TEXT}, "batch_rows": rows, **counts})
 
 

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from ppocli.core.inspect_report import FoundBy, InspectedFile
 
 Found = TypeVar("Found")
+RolesRead = Callable[[Collection[str]], Collection[str]]
 
 # Bytes of a value in memory, by the element type as it is read; what is not here becomes float64 or int64.
 _WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
-def describe(path: str, options: ReadOptions, roles: Collection[str], chunk_tokens: int) -> InspectedFile:
+def describe(path: str, options: ReadOptions, roles_read: RolesRead, chunk_tokens: int) -> InspectedFile:
     """Describe a file without reading its data.
 
     Parameters
     ----------
     path : str
     options : ReadOptions
-    roles : collection of str
-        Roles that `eval` would read, for the read plan.
+    roles_read : callable
+        Given the roles that a file has, returns those that `eval` would read; for the read plan.
     chunk_tokens : int
         Tokens that it would read at a time.
 
@@ -46,10 +47,10 @@ def describe(path: str, options: ReadOptions, roles: Collection[str], chunk_toke
     if format_of(path) == "parquet":
         from ppocli.io.describe_parquet import describe_parquet
 
-        return describe_parquet(path, options, roles, chunk_tokens)
+        return describe_parquet(path, options, roles_read, chunk_tokens)
     from ppocli.io.describe_npz import describe_npz
 
-    return describe_npz(path, options, roles, chunk_tokens)
+    return describe_npz(path, options, roles_read, chunk_tokens)
 
 
 def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, InputError | None]:

@@ -17,12 +17,13 @@ from ppocli.io.reorder import IN_MEMORY
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
+    from ppocli.io.describe import RolesRead
     from ppocli.io.npz import Arrays
 
 _STORAGE = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
 
 
-def describe_npz(path: str, options: ReadOptions, roles: Collection[str], chunk_tokens: int) -> InspectedFile:
+def describe_npz(path: str, options: ReadOptions, roles_read: RolesRead, chunk_tokens: int) -> InspectedFile:
     """Describe an NPZ file; see `describe`."""
     members = npz.open_archive(path)
     named = {one.name: one for one in members}
@@ -49,7 +50,7 @@ def describe_npz(path: str, options: ReadOptions, roles: Collection[str], chunk_
         missing=tuple(role for role in MAIN_ROLES if role not in clear),
         problem=problem.message if problem else None,
         advice=(problem.hint or "") if problem else "",
-        plan=_plan(placed, roles, chunk_tokens) if placed else None,
+        plan=_plan(placed, roles_read, chunk_tokens) if placed else None,
         notes=(*_notes(members, arrays, taken, options), *notes),
     )
 
@@ -94,10 +95,11 @@ def _notes(
             yield from type_notes(one.name, one.dtype_name, role, options)
 
 
-def _plan(arrays: Arrays, roles: Collection[str], chunk_tokens: int) -> ReadPlan:
-    """Return how the arrays of these roles would be read."""
+def _plan(arrays: Arrays, roles_read: RolesRead, chunk_tokens: int) -> ReadPlan:
+    """Return how the file would be read."""
     plan = arrays.plan
-    read = {role: arrays.members[role] for role in plan.placements if role in roles}
+    wanted = roles_read(plan.placements)
+    read = {role: arrays.members[role] for role in plan.placements if role in wanted}
     if plan.row_tokens is None:
         per_row, rows = 1, convert.flat_rows(chunk_tokens)
     else:
@@ -110,6 +112,7 @@ def _plan(arrays: Arrays, roles: Collection[str], chunk_tokens: int) -> ReadPlan
         bytes=sum(one.info.compress_size for one in read.values()),
         n_batches=math.ceil(plan.n_rows / rows) if rows else 0,
         batch_rows=(rows, rows),
+        batch_tokens=chunk_tokens,
         batch_bytes=rows * per_row * width,
         temporary=sum(
             _spooled(one, plan.placements[role].axes(len(one.shape))) for role, one in read.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ppocli.io.fields import find_fields, offered
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.report import Nonfinite
+    from ppocli.io.describe import RolesRead
     from ppocli.io.fields import Fields
 
 # Element types whose statistics are numbers.
@@ -28,7 +29,7 @@ _ORDERED = (convert.FLOATS - {convert.BFLOAT16}) | convert.INTEGERS | {"bool"}
 
 
 def describe_parquet(
-    path: str, options: ReadOptions, roles: Collection[str], chunk_tokens: int
+    path: str, options: ReadOptions, roles_read: RolesRead, chunk_tokens: int
 ) -> InspectedFile:
     """Describe a Parquet file; see `describe`."""
     file, schema = footer.open_footer(path)
@@ -58,7 +59,7 @@ def describe_parquet(
             missing=tuple(role for role in MAIN_ROLES if role not in roles_found),
             problem=problem.message if problem else None,
             advice=(problem.hint or "") if problem else "",
-            plan=_plan(file, stored, readable, roles, chunk_tokens) if readable else None,
+            plan=_plan(file, stored, readable, roles_read, chunk_tokens) if readable else None,
             notes=(*_notes(file, stored, found, taken, options), *notes),
         )
     finally:
@@ -203,11 +204,11 @@ def _read_chunks(file: Any, path: str, stored: list[_Stored]) -> list[_Stored]:
 
 
 def _plan(
-    file: Any, stored: list[_Stored], found: Fields, roles: Collection[str], chunk_tokens: int
+    file: Any, stored: list[_Stored], found: Fields, roles_read: RolesRead, chunk_tokens: int
 ) -> ReadPlan:
-    """Return how the columns of these roles would be read."""
+    """Return how the file would be read."""
     meta = file.metadata
-    read = found.to_read(roles)
+    read = found.to_read(roles_read(found.by_role))
     columns = tuple(dict.fromkeys(field.column for field in read.values()))
     leaves = footer.leaves_of(file, columns)
     if found.depth:
@@ -229,5 +230,6 @@ def _plan(
         bytes=sum(one.n_bytes for one in stored if set(one.leaves) & set(leaves)),
         n_batches=sum(math.ceil(total / rows) for rows, total in batches),
         batch_rows=(min(sizes, default=0), max(sizes, default=0)),
+        batch_tokens=chunk_tokens,
         batch_bytes=batch_tokens * width,
     )

@@ -113,7 +113,7 @@ def _details(one: InspectedFile, digits: int) -> Iterator[Block]:
     """Yield the tables of one file, what follows from them, and what to type."""
     if one.columns:
         yield _npz_columns(one) if one.format == "npz" else _parquet_columns(one, digits)
-    if one.scan is not None:
+    if one.scan is not None and one.scan.columns:
         yield _scan(one.scan, digits)
     lines = [*_sequences(one), *_scan_line(one.scan), *_plan(one, one.plan)]
     lines += [f"note: {printable(note)}" for note in one.notes]
@@ -260,7 +260,15 @@ def _plan(one: InspectedFile, plan: ReadPlan | None) -> Iterator[str]:
         f"{count_text(len(plan.columns))} of {plural(len(one.columns), 'column')}",
         f"{size_text(plan.bytes)} of {size_text(one.bytes)}",
         f"{count_text(plan.n_batches)} {'batch' if plan.n_batches == 1 else 'batches'} of {rows}",
-        f"about {size_text(plan.memory)} of memory",
+        f"about {size_text(plan.memory)} of memory{_if_longer(one, plan)}",
         *([f"temporary files of {size_text(plan.temporary)}"] if plan.temporary else []),
     )
     yield f"read plan: {', '.join(facts)}"
+
+
+def _if_longer(one: InspectedFile, plan: ReadPlan) -> str:
+    """Say when it would be more: the footer tells the mean length of lists, not the longest one."""
+    ragged = one.format == "parquet" and one.layout != "flat"
+    if not ragged or (one.scan and (one.scan.longest_row or 0) <= plan.batch_tokens):
+        return ""
+    return f" (more with a row above {count_text(plan.batch_tokens)} tokens)"

@@ -13,7 +13,7 @@ from ppocli.core.chunk import ReadOptions
 from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan, StoredColumn
 from ppocli.core.progress import NoProgress
 from ppocli.core.report import Skipped
-from ppocli.engine.inspect import command_line, inspect_files, memory_of, numbered
+from ppocli.engine.inspect import command_line, inspect_files, memory_of, numbered, roles_read
 from ppocli.errors import EmptyInput, InputError
 
 F32 = pa.float32()
@@ -54,9 +54,17 @@ def test_settings_echo_the_options(tmp_path: Path) -> None:
     assert report.settings == {"columns": {"returns": "x"}, "sum_dims": True, "scan": True}
 
 
+def test_eval_reads_the_roles_of_metrics_that_have_all_their_columns() -> None:
+    main = {"log_probs", "old_log_probs", "advantages"}
+    assert roles_read(main | {"mask", "step", "values", "token_id"}) == main | {"mask", "step"}
+    assert roles_read(main | {"values", "returns"}) == main | {"values", "returns"}
+    assert roles_read({"ref_log_probs", "entropy"}) == {"entropy"}
+    assert roles_read(()) == set()
+
+
 def plan(**changes: Any) -> ReadPlan:
-    usual = {"columns": (), "bytes": 0, "n_batches": 100, "batch_rows": (1, 1), "batch_bytes": 10_000_000}
-    return ReadPlan(**{**usual, **changes})
+    usual = {"columns": (), "bytes": 0, "n_batches": 100, "batch_rows": (1, 1), "batch_tokens": 1}
+    return ReadPlan(**{**usual, "batch_bytes": 10_000_000, **changes})
 
 
 @pytest.mark.parametrize(

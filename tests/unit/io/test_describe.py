@@ -18,12 +18,12 @@ from ppocli.io.describe import describe
 if TYPE_CHECKING:
     from ppocli.core.inspect_report import InspectedFile, StoredColumn
 
-ROLES = ("log_probs", "old_log_probs", "advantages", "mask", "sequence_id")
+READ = {"log_probs", "old_log_probs", "advantages", "mask", "sequence_id"}
 F32 = pa.float32()
 
 
 def look(path: Path, options: ReadOptions | None = None, tokens: int = 1 << 20) -> InspectedFile:
-    return describe(str(path), options or ReadOptions(), ROLES, tokens)
+    return describe(str(path), options or ReadOptions(), READ.intersection, tokens)
 
 
 def parquet(tmp_path: Path, columns: dict[str, Any], **options: Any) -> Path:

@@ -41,7 +41,8 @@ def test_one_parquet_file() -> None:
     ]
     assert texts(screen) == [
         "sequences: 12 rows of 8.25 values on average\n"
-        "read plan: 4 of 6 columns, 1.26 kB of 48.2 MB, 3 batches of 2 to 8 rows, about 312 MB of memory\n"
+        "read plan: 4 of 6 columns, 1.26 kB of 48.2 MB, 3 batches of 2 to 8 rows, about 312 MB of memory "
+        "(more with a row above 1,048,576 tokens)\n"
         "note: old_log_probs: column 'old_logp'",
         "ready: ppocli eval rollouts.parquet --col advantages=a",
     ]
@@ -71,6 +72,13 @@ def test_temporary_files_are_part_of_the_plan() -> None:
     assert (
         "about 170 MB of memory, temporary files of 2 MB" in texts(inspect_screen(inspected.report(one)))[0]
     )
+
+
+@pytest.mark.parametrize(("longest", "said"), [(None, True), (1 << 20, False), ((1 << 20) + 1, True)])
+def test_memory_depends_on_the_longest_row_until_a_scan_has_seen_it(longest: int | None, said: bool) -> None:
+    scan = None if longest is None else replace(inspected.a_scan(), longest_row=longest)
+    (text, _) = texts(inspect_screen(inspected.report(inspected.parquet_file(scan=scan))))
+    assert ("(more with a row above 1,048,576 tokens)" in text) == said
 
 
 def test_a_scan_has_a_table_and_a_line() -> None:
@@ -197,3 +205,9 @@ def test_odd_names_are_shown_escaped(form: str) -> None:
 )
 def test_sizes(n_bytes: int, text: str) -> None:
     assert size_text(n_bytes) == text
+
+
+def test_a_scan_of_no_column_has_no_table() -> None:
+    scan = replace(inspected.a_scan(), columns={})
+    screen = inspect_screen(inspected.report(inspected.parquet_file(scan=scan)))
+    assert [bool(block.rows) for block in screen.blocks] == [True, False, False]
