@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ppocli.core.spec import LossSpec as LossSpec
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
+    from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
 
@@ -23,9 +24,10 @@ _HOMES = {
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
     "evaluate": "ppocli.engine.evaluate",
+    "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "ppo_clip_loss"]
+__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "inspect_files", "ppo_clip_loss"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec
-from ppocli.engine.reading import CHUNK_TOKENS, ID_ROLES, reading_settings
+from ppocli.engine.reading import ID_ROLES, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class _Run:
 
     spec: LossSpec
     open_readers: Sequence[Callable[[], Reader]]
-    chunk_tokens: int
+    chunk_tokens: int | None
     progress: Progress
     skip_bad: bool
     paths: Sequence[str]
@@ -122,7 +122,7 @@ def evaluate_files(
     run = _Run(
         spec=spec or LossSpec(),
         open_readers=[opener(path) for path in files],
-        chunk_tokens=chunk_rows or CHUNK_TOKENS,
+        chunk_tokens=chunk_rows,
         progress=progress or NoProgress(),
         skip_bad=skip_bad,
         paths=files,
@@ -207,7 +207,7 @@ def _evaluate_arrays(
     run = _Run(
         spec=spec,
         open_readers=[lambda: ArrayReader(arrays, options)],
-        chunk_tokens=others.get("chunk_rows") or CHUNK_TOKENS,
+        chunk_tokens=others.get("chunk_rows"),
         progress=others.get("progress") or NoProgress(),
         skip_bad=False,
         paths=["<arrays>"],
@@ -268,7 +268,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             "machine": platform.machine(),
         },
     )
-    return with_token_ids(whole_report, run.openers_by_path(), run.chunk_tokens)
+    return with_token_ids(whole_report, run.openers_by_path())
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

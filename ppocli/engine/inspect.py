@@ -12,7 +12,7 @@ from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan
 from ppocli.core.partials import SELECTIONS
 from ppocli.core.progress import NoProgress
 from ppocli.core.roles import ROLES
-from ppocli.engine.reading import CHUNK_TOKENS, ID_ROLES, reading_settings
+from ppocli.engine.reading import CHUNK_BYTES, ID_ROLES, chunk_tokens_for, reading_settings
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
@@ -110,7 +110,12 @@ class _Run:
         """Describe one file, and scan it where its roles fit together."""
         from ppocli.io.describe import describe
 
-        found = describe(path, self.options, roles_read, CHUNK_TOKENS)
+        most = CHUNK_BYTES // 12
+        found = describe(path, self.options, roles_read, most)
+        types = {column.role: column.type for column in found.columns if column.role is not None}
+        tokens = chunk_tokens_for(types[role] for role in roles_read(types))
+        if found.plan is not None and tokens != most:
+            found = describe(path, self.options, roles_read, tokens)
         if found.plan is not None:
             found = replace(found, plan=replace(found.plan, memory=memory_of(found, found.plan)))
         if found.ready:

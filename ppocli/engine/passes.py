@@ -11,6 +11,7 @@ from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.aggregates import horizon_of
 from ppocli.engine.blocks import Workspace
 from ppocli.engine.pipeline import read_ahead
+from ppocli.engine.reading import chunk_tokens_for
 from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
@@ -44,7 +45,7 @@ class Passes:
     spec: LossSpec
     threads: int
     n_worst: int
-    chunk_tokens: int
+    chunk_tokens: int | None
     progress: Progress
     workspace: Workspace = field(init=False)
     worst: WorstTokens = field(init=False)
@@ -137,7 +138,9 @@ class Passes:
         assembler = Assembler(layout.BLOCK)
         report = reader.report
         per_row = report.bytes / max(report.rows, 1)
-        for chunk in read_ahead(reader.chunks(roles & frozenset(report.columns), self.chunk_tokens)):
+        wanted = roles & frozenset(report.columns)
+        tokens = self.chunk_tokens or chunk_tokens_for(report.columns[role].dtype for role in wanted)
+        for chunk in read_ahead(reader.chunks(wanted, tokens)):
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
         yield from assembler.finish()

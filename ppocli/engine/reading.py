@@ -5,12 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ppocli.core.chunk import ReadOptions
 
-CHUNK_TOKENS = 1 << 20
-"""Tokens that are read at a time; a matter of memory and speed, never of results."""
+CHUNK_BYTES = 12 << 20
+"""What is read at a time: 1 Mi tokens of three float32 columns, fewer of wider ones.
+
+A matter of memory and speed, never of results. About eight chunks exist at once, decoded and ahead.
+"""
+
+FEWEST_TOKENS = 1 << 16
+"""However wide the columns are, this many tokens are read at a time."""
 
 ID_ROLES = ("sequence_id", "group_id", "step")
+
+
+def chunk_tokens_for(types: Iterable[str]) -> int:
+    """Return how many tokens to read at a time, by the names of the columns' types."""
+    widths = {"64": 8, "32": 4, "16": 2}
+    per_token = sum(next((n for digits, n in widths.items() if digits in name), 1) for name in types)
+    return max(CHUNK_BYTES // max(per_token, 1), FEWEST_TOKENS)
 
 
 def reading_settings(options: ReadOptions) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppocli.engine.reading import chunk_tokens_for
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
     from ppocli.core.report import EvalReport, Place
 
 
-def with_token_ids(
-    report: EvalReport, openers: Mapping[str, Callable[[], Reader]], chunk_tokens: int
-) -> EvalReport:
+def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader]]) -> EvalReport:
     """Return the report with the token id at every place whose input has a column for it.
 
     An input whose ids do not line up with its log-probs keeps its places without ids.
@@ -29,7 +28,7 @@ def with_token_ids(
         places = sorted((p for p in wanted if p.path == path), key=lambda p: p.row)
         reader = openers[path]()
         try:
-            for place, token_id in _look_up(reader, places, chunk_tokens):
+            for place, token_id in _look_up(reader, places):
                 found[place] = replace(place, token_id=token_id)
         except InputError:
             continue
@@ -51,9 +50,9 @@ def _places(report: EvalReport) -> Iterator[Place]:
     yield from report.places.values()
 
 
-def _look_up(reader: Reader, places: list[Place], chunk_tokens: int) -> Iterator[tuple[Place, int]]:
+def _look_up(reader: Reader, places: list[Place]) -> Iterator[tuple[Place, int]]:
     """Read ids, with the log-probs that they must line up with, up to the last place."""
-    for chunk in reader.chunks({"token_id", "log_probs"}, chunk_tokens):
+    for chunk in reader.chunks({"token_id", "log_probs"}, chunk_tokens_for(("int64", "float64"))):
         if "token_id" not in chunk.columns:
             return
         for place in places:
