@@ -77,8 +77,10 @@ def test_debugging_changes_no_exit_code(name: str, code: int) -> None:
 
 
 def test_a_real_interrupt_is_130() -> None:
+    # A shell that starts the tests in the background has them ignore SIGINT, and a child would inherit that.
     waiting = (
-        "import sys, types, time; m = types.ModuleType('ppocli.engine.evaluate');"
+        "import signal, sys, types, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "m = types.ModuleType('ppocli.engine.evaluate');"
         "m.evaluate_files = lambda *a, **k: (print('ready', file=sys.stderr, flush=True), time.sleep(60));"
         "sys.modules['ppocli.engine.evaluate'] = m;"
         "from ppocli.cli.app import console_main; console_main()"
