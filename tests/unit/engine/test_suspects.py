@@ -1,68 +1,63 @@
-"""Placeholders and padding at valid tokens, counted and located."""
-
 from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import ppocli
-from ppocli.core.report import Place
+
+if TYPE_CHECKING:
+    from ppocli.core.report import Finding
 
 
-def findings(**arrays: object) -> dict[tuple[str, int], str]:
-    """Return code and count of each finding, with its message."""
-    return {(one.code, one.count): one.message for one in ppocli.evaluate(**arrays).findings}
+def findings(code: str, new: list[float], old: list[float] | None = None, **more: Any) -> list[Finding]:
+    arrays: dict[str, Any] = {
+        "log_probs": np.array(new),
+        "old_log_probs": np.full(len(new), -1.0) if old is None else np.array(old),
+        "advantages": np.ones(len(new)),
+    } | more
+    return [one for one in ppocli.evaluate(**arrays).findings if one.code == code]
 
 
-def healthy(n: int = 5000) -> dict[str, np.ndarray]:
-    return {"log_probs": np.full(n, -1.0), "old_log_probs": np.full(n, -1.0), "advantages": np.ones(n)}
+@pytest.mark.parametrize("sentinel", [-1e9, -1e4, -9999.0, -1000.0, -999.0, -100.0, 1.0])
+def test_a_placeholder_is_counted_and_located(sentinel: float) -> None:
+    new = [-1.0] * 5000
+    new[2047] = new[2048] = new[4999] = sentinel
+    (one,) = findings("PPO402", new)
+    assert one.count == 3
+    assert "log_probs exactly" in one.message
+    assert one.where is not None
+    assert one.where.row == 2047
 
 
-def test_healthy_data_has_none() -> None:
-    assert findings(**healthy()) == {}
+def test_placeholders_of_either_column_are_told_apart() -> None:
+    found = findings("PPO402", [-100.0, -1.0, -1.0], [-1.0, -1.0, -999.0])
+    assert [(one.count, one.where.row if one.where else None) for one in found] == [(1, 0), (1, 2)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_placeholder_opposite_a_log_prob(dtype: str) -> None:
-    data = healthy()
-    data["old_log_probs"][[3000, 4500]] = -9999.0
-    report = ppocli.evaluate(**{name: x.astype(dtype) for name, x in data.items()})
-    (found,) = (one for one in report.findings if one.code == "PPO402")
-    assert (found.count, found.where) == (2, Place("<arrays>", 3000))
-    assert found.message == "2 valid tokens with old_log_probs exactly -9999: a sentinel?"
+def test_a_masked_placeholder_is_none() -> None:
+    assert findings("PPO402", [-100.0, -1.0], mask=[0, 1]) == []
 
 
-def test_masked_placeholders_do_not_count() -> None:
-    data = healthy()
-    data["old_log_probs"][3000] = -9999.0
-    mask = np.ones(5000, dtype=bool)
-    mask[3000] = False
-    assert findings(**data, mask=mask) == {}
+def test_a_placeholder_beside_a_nan() -> None:
+    (one,) = findings("PPO402", [math.nan, -100.0, -1.0])
+    assert (one.count, one.where.row if one.where else None) == (1, 1)
 
 
-def test_plus_one_counts_as_a_placeholder_and_other_positive_values_do_not() -> None:
-    data = healthy()
-    data["log_probs"][10], data["log_probs"][11] = 1.0, 0.5
-    assert findings(**data) == {
-        ("PPO402", 1): "1 valid token with log_probs exactly 1: a sentinel?",
-        ("PPO403", 2): "2 log-probs above 0",
-    }
+def test_ordinary_values_are_no_placeholders() -> None:
+    assert findings("PPO402", [-1.0, -0.5, -12.0, -99.0]) == []
 
 
-def test_zeros_everywhere_look_like_padding() -> None:
-    data = healthy()
-    for x in data.values():
-        x[4000:4003] = 0.0
-    data["advantages"][5:9] = 0.0  # a zero advantage alone does not
-    assert findings(**data) == {
-        (
-            "PPO404",
-            3,
-        ): "3 valid tokens with log_probs, old_log_probs and advantage all exactly 0: padding?"
-    }
+def test_tokens_that_look_like_padding() -> None:
+    new, old = [-1.0, 0.0, 0.0, 0.0, 0.0], [-1.0, 0.0, -0.5, 0.0, 0.0]
+    adv = np.array([0.0, 0.0, 0.0, 1.0, 0.0])
+    (one,) = findings("PPO404", new, old, advantages=adv)
+    assert (one.count, one.where.row if one.where else None) == (2, 1)
+    assert findings("PPO404", new, old, advantages=adv, mask=[1, 0, 1, 1, 0]) == []
 
 
-def test_a_real_log_prob_of_minus_100_in_both_columns_is_no_placeholder() -> None:
-    data = healthy()
-    data["log_probs"][7] = data["old_log_probs"][7] = -100.0
-    assert findings(**data) == {}
+def test_padding_beside_a_nan() -> None:
+    (one,) = findings("PPO404", [0.0, math.nan, 0.0], [0.0, 0.0, 0.0], advantages=np.array([0.0, 0.0, 0.0]))
+    assert (one.count, one.where.row if one.where else None) == (2, 0)
