@@ -471,7 +471,9 @@ def total_formula(
         coefficient = default if given is None else given
         if coefficient and stored >= set(roles):
             chosen.append((coefficient, roles, term))
-        elif coefficient and given is not None:
+        elif coefficient and (
+            given is not None or (roles is value_roles and stored >= {"values", "returns"})
+        ):
             missing = True
 
     def formula(ts: list[Token], *, usable: Callable[[float | None], bool] | None = None) -> Pair:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ppocli.errors import UsageProblem
@@ -81,6 +82,8 @@ class LossSpec:
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
@@ -120,6 +123,22 @@ class LossSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return all settings by name, as they are echoed in `settings`."""
         return asdict(self)
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    """Return a setting as plain text, whole number or float; NumPy's numbers become Python's."""
+    if value is None and kind.endswith("None"):
+        return None
+    try:
+        if kind.startswith("str") and isinstance(value, str):
+            return value
+        if kind.startswith("int") and not isinstance(value, bool):
+            return operator.index(value)
+        if kind.startswith("float") and not isinstance(value, (bool, str)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise UsageProblem(f"{name} must be of type {kind.removesuffix(' | None')}, not {value!r}")
 
 
 def choose(what: str, value: str, allowed: Iterable[str]) -> str:

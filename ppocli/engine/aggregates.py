@@ -35,6 +35,7 @@ def why_not(s: Summary, agg: str) -> str | None:
             return "the input has no group_id"
         if s.totals.n_groups_over:
             return "more than 1,000,000 groups"
+        return s.totals.no_groups
     return None
 
 
@@ -58,7 +59,9 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
         return float(pair[0] / groups + pair[1] / groups) if groups else math.nan
     n_sequences = sequence_sum(s, f"n_{term}")
     kind = "mean" if agg == "seq-mean-token-mean" else "sum"
-    value = sequence_sum(s, f"{term}_{kind}") / n_sequences if n_sequences else math.nan
+    if not n_sequences:
+        return math.nan
+    value = sequence_sum(s, f"{term}_{kind}") / n_sequences
     return value / horizon_of(s) if agg == "seq-mean-token-sum-norm" else value
 
 
@@ -84,17 +87,28 @@ def put_aggregates(s: Summary) -> None:
         if why:
             s.put_null("policy_loss", f"{agg}: {why}")
             continue
-        s.put(name, aggregate(s, "loss", agg), POLICY, tally)
+        empty = _why_empty(s, agg)
+        s.put(name, aggregate(s, "loss", agg), POLICY, tally, why=empty)
         table[agg] = s.metrics.pop(name)
         if f"{name}_finite" in s.metrics:
             finite[agg] = s.metrics.pop(f"{name}_finite")
         if f"{name}_finite" in s.nulls:
             s.nulls[f"policy_loss_by_agg_finite.{agg}"] = s.nulls.pop(f"{name}_finite")
         if agg == s.spec.agg:
-            s.put("policy_loss", aggregate(s, "loss", agg), POLICY, tally)
+            s.put("policy_loss", aggregate(s, "loss", agg), POLICY, tally, why=empty)
     s.metrics["policy_loss_by_agg"] = table
     if finite:
         s.metrics["policy_loss_by_agg_finite"] = finite
+
+
+def _why_empty(s: Summary, agg: str) -> str | None:
+    """Say why an aggregation has nothing to take a mean of, or None."""
+    if agg.startswith("seq-") and not sequence_sum(s, "n_loss"):
+        return "no valid token belongs to a sequence"
+    table = s.totals.groups
+    if agg == "group-mean" and table is not None and not (table.states[: table.n, sequence.VALID] > 0).any():
+        return "no valid token belongs to a group"
+    return None
 
 
 def put_sequences(s: Summary) -> None:
@@ -115,6 +129,10 @@ def put_sequences(s: Summary) -> None:
         return
     s.put_count("n_sequences", int(sequence_sum(s, "n_sequences")))
     n = sequence_sum(s, "n_log_ratio")
+    if not n and s.totals.n_tokens and not sequence_sum(s, "n_sequences"):
+        for name in names[:-1]:
+            s.put_null(name, "no valid token belongs to a sequence")
+        return
 
     def tally_of(name: str) -> Tally:
         which = SEQUENCE_SUM[name]
@@ -146,9 +164,10 @@ def put_groups(s: Summary) -> None:
     table = s.totals.groups
     if table is None:
         return
-    if s.totals.n_groups_over:
+    why = why_not(s, "group-mean")
+    if why:
         for name in ("n_groups", "zero_variance_group_frac"):
-            s.put_null(name, "more than 1,000,000 groups")
+            s.put_null(name, why)
         return
     states = table.states[: table.n]
     valid = states[:, sequence.VALID] > 0
@@ -190,9 +209,9 @@ def put_total_loss(s: Summary) -> None:
             continue
         if s.has(roles):
             terms.append((term, sign * coefficient, roles))
-        elif given is not None:
+        elif given is not None or (term == "value" and s.has(("values", "returns"))):
             missing = ", ".join(role for role in roles if role not in s.totals.roles)
-            s.put_null("total_loss", f"{term} has a coefficient but no column for {missing}")
+            s.put_null("total_loss", f"the {term} term needs a column for {missing}")
             return
     why = why_not(s, spec.agg)
     if why:
@@ -201,7 +220,7 @@ def put_total_loss(s: Summary) -> None:
     value = sum(weight * aggregate(s, term, spec.agg) for term, weight, _ in terms)
     tallies = [s.tally(term) if weight > 0 else negated(s.tally(term)) for term, weight, _ in terms]
     roles = tuple(dict.fromkeys(role for _, _, needed in terms for role in needed))
-    s.put("total_loss", value, roles, _sum_tally(tallies))
+    s.put("total_loss", value, roles, _sum_tally(tallies), why=_why_empty(s, spec.agg))
 
 
 def _sum_tally(tallies: list[Tally]) -> Tally:

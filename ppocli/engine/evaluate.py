@@ -14,7 +14,7 @@ from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
-from ppocli.core.spec import LossSpec
+from ppocli.core.spec import LossSpec, choose
 from ppocli.engine.reading import ID_ROLES, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
@@ -186,8 +186,6 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
     unknown = set(settings) - known - set(ROLES)
     if unknown:
-        from ppocli.core.spec import choose
-
         choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
@@ -224,6 +222,15 @@ def _evaluate_arrays(
 
 def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Read every input once, or twice where advantages are normalised, and report."""
+    choose("by", by, ("file", "total"))
+    numbers: tuple[tuple[str, Any, int], ...] = (
+        ("worst", worst, 0),
+        ("threads", threads, 1),
+        ("chunk_rows", run.chunk_tokens, 1),
+    )
+    for name, value, least in numbers:
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UsageProblem(f"{name} is a whole number of at least {least}, not {value!r}")
     from ppocli.kernels import _jit
 
     began = time.perf_counter()
@@ -242,7 +249,15 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     run.progress.start(run.total_bytes() * (2 if run.spec.adv_norm == "batch" else 1))
     shift, scale, settings = passes.normalisation(run)
     for index, reader in run.readers():
-        report, totals = passes.evaluate(reader, index, shift, scale)
+        kept = passes.worst.copy()
+        try:
+            report, totals = passes.evaluate(reader, index, shift, scale)
+        except InputError as problem:
+            if run.spec.micro_batch:  # a micro-batch may have begun in the file before
+                raise
+            run.skip(reader.report.path, problem)
+            passes.worst = kept
+            continue
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
             one = summarise(totals, run.spec)

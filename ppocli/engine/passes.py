@@ -18,6 +18,7 @@ from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
 from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.worst import WorstTokens
+from ppocli.errors import InputError
 from ppocli.kernels import layout
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Inputs(Protocol):
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other."""
 
+    def skip(self, path: str, problem: InputError) -> None:
+        """Note an unreadable input, or raise."""
+
 
 @dataclass(slots=True)
 class Passes:
@@ -53,6 +57,7 @@ class Passes:
     micro: MicroBatches = field(init=False)
     repeats: RepeatedIds = field(default_factory=RepeatedIds)
     without_sequences: list[str] = field(default_factory=list)
+    without_groups: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -72,8 +77,12 @@ class Passes:
         for _, reader in run.readers():
             plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
             accumulator = FileAccumulator(reader.report.path, plan, self.workspace, WorstTokens(0))
-            for span in self._spans(reader, frozenset(("advantages", "mask"))):
-                accumulator.add(span)
+            try:
+                for span in self._spans(reader, frozenset(("advantages", "mask"))):
+                    accumulator.add(span)
+            except InputError as problem:
+                run.skip(reader.report.path, problem)
+                continue
             statistics.merge(accumulator.finish(), GROUP_LIMIT)
         s = Summary(statistics, self.spec)
         n = s.count("adv")
@@ -98,7 +107,9 @@ class Passes:
         accumulator = FileAccumulator(
             report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
         )
-        for span in self._spans(reader, plan.roles | frozenset(IDS)):
+        # In lists and padded arrays a row is a sequence, whatever ids stand beside it.
+        ids = frozenset(IDS) - (frozenset() if report.layout in ("flat", "packed") else {"sequence_id"})
+        for span in self._spans(reader, plan.roles | ids):
             accumulator.add(span)
         totals = accumulator.finish()
         if accumulator.sequences is not None and accumulator.sequences.by_id:
@@ -113,6 +124,8 @@ class Passes:
             elif self.total.no_sequences is None:
                 self.total.no_sequences = totals.no_sequences
             self.total.has_sequences |= totals.has_sequences
+            if totals.groups is None:
+                self.without_groups.append(report.path)
         self.total.file_order[report.path] = index
         self.total.merge(totals, GROUP_LIMIT)
         return _with_counts(report, plan, totals), totals
@@ -125,6 +138,8 @@ class Passes:
             total.roles = frozenset(COLUMNS) & {role for report in inputs for role in report.columns}
         if total.has_sequences and self.without_sequences and total.no_sequences is None:
             total.no_sequences = f"{self.without_sequences[0]} has no sequences"
+        if total.groups is not None and self.without_groups:
+            total.no_groups = f"{self.without_groups[0]} has no group_id"
         return total
 
     def settings(self, total: Totals) -> dict[str, Any]:
@@ -160,4 +175,7 @@ def _with_counts(report: InputReport, plan: Plan, totals: Totals) -> InputReport
             *notes,
             f"sequence_id is null for {totals.n_null_ids:,} tokens: they count in no sequence metric",
         )
+    if totals.n_null_groups:
+        n = f"{totals.n_null_groups:,}"
+        notes = (*notes, f"group_id or step is null for {n} tokens: they count in no group metric")
     return replace(report, tokens=totals.n_tokens, masked=totals.n_masked, columns=columns, notes=notes)

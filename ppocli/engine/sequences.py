@@ -85,6 +85,8 @@ class SequenceStage:
     _state: Floats = field(default_factory=lambda: np.zeros(sequence.N_STATE))
     _open_row: Ints = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
     _closed: list[Ints] = field(default_factory=list)
+    _reach: tuple[int, int] = (2**63 - 1, -(2**63))
+    _forgotten: bool = False
     _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
 
     @classmethod
@@ -199,34 +201,38 @@ class SequenceStage:
         order = np.argsort(table.touched[: table.n], kind="stable")
         half = order[: table.n // 2]
         self._close(half)
-        self._closed.append(table.keys[half, 1].copy())
+        self._remember(table.keys[half, 1])
         table.keep(np.sort(order[table.n // 2 :]))
+
+    def _remember(self, ids: Ints) -> None:
+        """Remember closed ids; beyond the limit only how far they reach."""
+        if self.totals.no_sequences:
+            return
+        self._closed.append(ids.copy())
+        self._reach = (min(self._reach[0], int(ids.min())), max(self._reach[1], int(ids.max())))
+        if sum(part.size for part in self._closed) > CLOSED_LIMIT:
+            self._closed, self._forgotten = [], True
 
     def _close(self, rows: Ints) -> None:
         sequence.close_rows(rows, self.open_rows.states, *self._targets())
 
     def _check_returned(self, table: KeyedTable, before: int) -> None:
         """Notice ids that come back after their sequence was closed."""
-        if not self._closed or table.n == before or self.totals.no_sequences:
+        if table.n == before or self.totals.no_sequences:
             return
-        if len(self._closed) > 1:
-            self._closed = [np.concatenate(self._closed)]
-        closed = self._closed[0]
         fresh = table.keys[before : table.n, 1]
-        inside = (fresh <= closed.max()) & (fresh >= closed.min())
+        inside = (fresh >= self._reach[0]) & (fresh <= self._reach[1])
         if not inside.any():
-            if closed.size > CLOSED_LIMIT:
-                self._closed = [np.array([closed.min(), closed.max()])]
             return
-        if closed.size == 2 or closed.size > CLOSED_LIMIT:
-            back = inside
-            what = "ids are out of order beyond what can be remembered"
+        if self._forgotten:
+            back, what = inside, "ids are out of order beyond what can be remembered"
         else:
-            back = np.isin(fresh, closed)
+            back = np.isin(fresh, np.concatenate(self._closed))
             what = f"a sequence_id came back after {OPEN_LIMIT:,} others were open"
         if back.any():
             row = int(table.states[before + int(back.argmax()), sequence.FIRST_ROW])
             self.totals.no_sequences = f"{self.path} row {row}: {what}"
+            self._closed = []
 
     def _add_groups(self, span: Span, starts: Ints, rows: Ints, pieces: Floats) -> None:
         """Add pieces to their (step, group_id)."""
@@ -244,6 +250,8 @@ class SequenceStage:
                 if known.size
                 else known_steps
             )
+        if known.size:
+            self.totals.n_null_groups += int(pieces[known == 0, layout.PIECE_STORED].sum())
         table.reserve(min(table.n + groups.size, GROUP_LIMIT))
         table.n, taken = sequence.add_keyed(
             table.slots, table.keys, table.states, table.touched, table.n, GROUP_LIMIT,

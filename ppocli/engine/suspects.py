@@ -50,7 +50,7 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
             for sentinel in SENTINELS:
                 hit = (values == sentinel) & blocks.counted(start, stop)
                 _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
-    if blocks.positive.any():
+    if blocks.positive.any() or blocks.bad_base.any():
         for role in ("log_probs", "old_log_probs"):
             values = stored(blocks.span, role)
             hit = values == (ONE_IN_BFLOAT16 if values.dtype == np.uint16 else 1.0)

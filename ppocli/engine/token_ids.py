@@ -21,7 +21,8 @@ def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader
 
     An input whose ids do not line up with its log-probs keeps its places without ids.
     """
-    with_ids = {one.path for one in report.inputs if "token_id" in one.columns}
+    # In packed rows positions count inside a sequence, not a row, and do not lead back to a token.
+    with_ids = {one.path for one in report.inputs if "token_id" in one.columns and one.layout != "packed"}
     wanted = {place for place in _places(report) if place.path in with_ids}
     found: dict[Place, Place] = {}
     for path in sorted({place.path for place in wanted}):

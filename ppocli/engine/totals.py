@@ -93,6 +93,17 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
     return Plan(used, parameters, uses, has, tuple(needs))
 
 
+_COUNTS = (
+    "n_rows",
+    "n_files",
+    "n_tokens",
+    "n_masked",
+    "n_positive",
+    "n_null_ids",
+    "n_null_groups",
+)
+
+
 def _zeros(*shape: int) -> Floats:
     return np.zeros(shape)
 
@@ -168,6 +179,10 @@ class Totals:
         Means over micro-batches, in its sums over sequences. Of a whole run only.
     suspects : mapping of name to Suspect
         Values at valid tokens that findings speak of.
+    n_null_groups : int
+        Stored tokens without a group or a step; they count in no group metric.
+    no_groups : str, optional
+        Why group metrics are null, or None.
     n_groups_over : bool
         There were more groups than are kept: group metrics are null.
     """
@@ -198,6 +213,8 @@ class Totals:
     n_masked: int = 0
     n_positive: int = 0
     n_null_ids: int = 0
+    n_null_groups: int = 0
+    no_groups: str | None = None
     n_groups_over: bool = False
     file_order: dict[str, int] = field(default_factory=dict)
     micro_batches: Totals | None = None
@@ -218,7 +235,15 @@ class Totals:
             self.add_suspect(name, one.count, one.where)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
-        for name in ("n_rows", "n_files", "n_tokens", "n_masked", "n_positive", "n_null_ids"):
+        for name in (
+            "n_rows",
+            "n_files",
+            "n_tokens",
+            "n_masked",
+            "n_positive",
+            "n_null_ids",
+            "n_null_groups",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add_suspect(self, name: str, count: int, where: Place) -> None:

@@ -39,6 +39,10 @@ class WorstTokens:
                 if len(kept) < self.limit or reach[block] > kept[-1][0]:
                     self._look(source, blocks, int(block), name, kept)
 
+    def copy(self) -> WorstTokens:
+        """Return what is kept so far, to go back to if an input turns out to be unreadable."""
+        return WorstTokens(self.limit, list(self.by_log_ratio), list(self.by_loss))
+
     def found(self) -> tuple[WorstToken, ...]:
         """Return the tokens kept: by |log_ratio|, then by |loss|."""
         return tuple(token for _, token in (*self.by_log_ratio, *self.by_loss))

@@ -65,7 +65,7 @@ A_ACTIVE_LOW, A_ACTIVE_HIGH, A_DUAL, A_DELTA = (
 )
 A_VALUE, A_VALUE_OUTSIDE, A_VALUE_ACTIVE = lane("value"), lane("value_outside"), lane("value_active")
 A_REF_K1, A_REF_K2, A_REF_K3 = lane("ref_k1"), lane("ref_k2"), lane("ref_k3")
-Q_RATIO, Q_LOSS, Q_LOG_RATIO = square("ratio"), square("loss"), square("log_ratio")
+Q_RATIO, Q_LOG_RATIO = square("ratio"), square("log_ratio")
 HALF = RUN // 2
 
 
@@ -194,10 +194,8 @@ def add_ratio(s: Floats, n: int, floor: float, ceiling: float, centre: float) ->
 
 
 @jit()
-def add_loss(
-    s: Floats, n: int, floor: float, ceiling: float, dual: float, delta: float, centre: float
-) -> None:
-    """Loss per token, its sum and second moment, the unclipped loss, and where the dual-clip bound is chosen.
+def add_loss(s: Floats, n: int, floor: float, ceiling: float, dual: float, delta: float) -> None:
+    """Loss per token and its sum, the unclipped loss, and where the dual-clip bound is chosen.
 
     loss = -min(min(ratio, delta) A, clip(ratio) A); where A < 0 at most -dual A; exactly 0 where A = 0.
     """
@@ -212,7 +210,6 @@ def add_loss(
         s[FLAT + i] = by_dual
         s[A_DUAL + i] += by_dual
         s[A_LOSS + i] += loss
-        s[Q_LOSS + i] += (loss - centre) * (loss - centre)
         s[A_UNCLIPPED + i] += 0.0 if adv == 0.0 else -(ratio * adv)
 
 

@@ -18,7 +18,6 @@ from ppocli.kernels import blocks, loops
 from ppocli.kernels._jit import jit
 from ppocli.kernels.layout import (
     ADV,
-    ADV_USED,
     BLOCK,
     FIRST_COUNT,
     LANES,
@@ -37,6 +36,7 @@ from ppocli.kernels.layout import (
     RATIO,
     RUN,
     SELECTION,
+    SQUARES,
 )
 from ppocli.kernels.load import gather
 
@@ -72,14 +72,10 @@ def _add_ratio_terms(s: Floats, n: int, seen: float, p: Floats, sums: Floats, sq
 def _add_policy_terms(s: Floats, n: int, seen: float, p: Floats, squares: Floats) -> None:
     """Everything that needs the two log-probs and the advantage."""
     loops.fill_advantages(s, n, p[P_SHIFT], p[P_SCALE])
-    # The losses are not there yet; any centre of their size serves, and on policy a loss is -A.
-    centre = (
-        -blocks.set_centre(s[ADV_USED : ADV_USED + RUN], n, seen, squares, M_LOSS)
-        if seen == 0
-        else squares[M_LOSS, 0]
-    )
-    squares[M_LOSS, 0] = centre
-    loops.add_loss(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], p[P_DUAL], p[P_DELTA], centre)
+    loops.add_loss(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], p[P_DUAL], p[P_DELTA])
+    losses = s[LOSS : LOSS + RUN]
+    centre = blocks.set_centre(losses, n, seen, squares, M_LOSS)
+    loops.add_square(losses, n, centre, s[SQUARES + M_LOSS * RUN : SQUARES + (M_LOSS + 1) * RUN])
     if p[P_DELTA] < np.inf:
         loops.mark_delta(s, n, p[P_DELTA])
     if p[P_CLAMP] < np.inf:
@@ -111,28 +107,27 @@ def _add_run(
     pieces: Floats,
 ) -> None:
     """Add the n finite tokens of a run, which stand in the column rows of scratch."""
-    seen = sums[FIRST_COUNT + OF_RATIO] + sums[FIRST_COUNT + OF_POLICY] + sums[FIRST_COUNT + OF_ADV]
     if uses & ((1 << OF_RATIO) | (1 << OF_POLICY)):
         loops.fill_ratio(s, n)
         if p[P_CLAMP] < np.inf:
             loops.clamp_ratio(s, n, p[P_CLAMP])
     if uses >> OF_RATIO & 1:
-        _add_ratio_terms(s, n, seen, p, sums, squares)
+        _add_ratio_terms(s, n, sums[FIRST_COUNT + OF_RATIO], p, sums, squares)
         sums[FIRST_COUNT + OF_RATIO] += n
         blocks.add_pieces(
             s[LOG_RATIO : LOG_RATIO + RUN], bounds, first, last, P_N_LOG_RATIO, P_LOG_RATIO, pieces
         )
     if uses >> OF_POLICY & 1:
-        _add_policy_terms(s, n, seen, p, squares)
+        _add_policy_terms(s, n, sums[FIRST_COUNT + OF_POLICY], p, squares)
         sums[FIRST_COUNT + OF_POLICY] += n
         blocks.add_pieces(s[LOSS : LOSS + RUN], bounds, first, last, P_N_LOSS, P_LOSS, pieces)
     if uses >> OF_ADV & 1:
-        blocks.add_column(s, ADV, n, seen, L_ADV, M_ADV, X_ADV, squares)
+        blocks.add_column(s, ADV, n, sums[FIRST_COUNT + OF_ADV], L_ADV, M_ADV, X_ADV, squares)
         loops.count_zero(s[ADV : ADV + RUN], n, s[LANES + L_ADV_ZERO * RUN : LANES + (L_ADV_ZERO + 1) * RUN])
         sums[FIRST_COUNT + OF_ADV] += n
         _add_advantage_range(s, bounds, first, last, pieces)
     if uses >> OF_LOG_PROB & 1:
-        blocks.add_column(s, LP, n, seen, L_LOG_PROB, -1, -1, squares)
+        blocks.add_column(s, LP, n, 1.0, L_LOG_PROB, -1, -1, squares)
         sums[FIRST_COUNT + OF_LOG_PROB] += n
 
 

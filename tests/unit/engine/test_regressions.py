@@ -1,0 +1,145 @@
+"""Faults that were found by hand, each with the smallest input that showed it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ppocli
+from ppocli.core.report import Place
+from ppocli.errors import InputError, UsageProblem
+
+
+def written(path: Path, **columns: object) -> str:
+    """Write flat columns, with log-probs of 0 and advantages of 1 where none are given."""
+    n = len(next(iter(columns.values())))  # type: ignore[arg-type]
+    usual = {"log_probs": np.zeros(n), "old_log_probs": np.zeros(n), "advantages": np.ones(n)}
+    pq.write_table(pa.table({**usual, **columns}), path)
+    return str(path)
+
+
+def test_a_nan_elsewhere_does_not_spoil_a_deviation() -> None:
+    log_probs = np.zeros(2048)
+    log_probs[0] = np.nan
+    report = ppocli.evaluate(
+        log_probs=log_probs, old_log_probs=np.zeros(2048), advantages=1e8 + np.tile([0.0, 1.0], 1024)
+    )
+    assert report.metrics["adv_std"] == 0.5
+
+
+def test_an_id_that_returns_after_a_million_others_is_noticed(tmp_path: Path) -> None:
+    ids = np.concatenate([np.arange(1_600_000), [5]])
+    report = ppocli.evaluate(written(tmp_path / "ids.parquet", sequence_id=ids))
+    assert report.metrics["n_sequences"] is None
+    assert "row 1600000" in report.nulls["n_sequences"].reason
+    assert report.metrics["policy_loss"] == -1.0
+
+
+def test_only_null_ids(tmp_path: Path) -> None:
+    path = written(tmp_path / "null.parquet", sequence_id=pa.array([None] * 4, pa.int64()))
+    report = ppocli.evaluate(path, agg="seq-mean-token-sum-norm")
+    assert report.metrics["policy_loss"] is None
+    assert "no valid token belongs to a sequence" in report.nulls["policy_loss"].reason
+    assert report.metrics["n_sequences"] == 0
+
+
+def test_rows_of_lists_are_sequences_whatever_ids_stand_beside_them(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "log_probs": [[0.0, 0.0], [0.0, 0.1]],
+            "old_log_probs": [[0.0, 0.0], [0.0, 0.0]],
+            "advantages": [1.0, 2.0],
+            "sequence_id": [7, 7],
+            "token_id": [[1, 2], [3, 4]],
+        }
+    )
+    pq.write_table(table, tmp_path / "lists.parquet")
+    report = ppocli.evaluate(tmp_path / "lists.parquet", worst=1)
+    assert report.metrics["n_sequences"] == 2
+    assert report.worst[0].where == Place(str(tmp_path / "lists.parquet"), 1, 1, 4)
+
+
+def test_positions_in_packed_rows_are_not_taken_for_places_in_the_row(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "log_probs": [[0.0, 0.0, 0.0, 0.5]],
+            "old_log_probs": [[0.0] * 4],
+            "advantages": [[1.0] * 4],
+            "sequence_id": [[0, 0, 1, 1]],
+            "token_id": [[10, 11, 12, 13]],
+        }
+    )
+    pq.write_table(table, tmp_path / "packed.parquet")
+    (token, _) = ppocli.evaluate(tmp_path / "packed.parquet", worst=1).worst
+    assert token.where == Place(str(tmp_path / "packed.parquet"), 0, 1, None)
+
+
+def test_a_file_without_groups_beside_one_with_groups(tmp_path: Path) -> None:
+    paths = [
+        written(tmp_path / "a.parquet", group_id=[1, 1, 2, 2]),
+        written(tmp_path / "b.parquet", advantages=np.full(4, 3.0)),
+    ]
+    report = ppocli.evaluate(paths, agg="group-mean")
+    assert report.metrics["policy_loss"] is None
+    assert "b.parquet has no group_id" in report.nulls["policy_loss"].reason
+    assert report.metrics["n_groups"] is None
+
+
+def test_null_groups_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "g.parquet", group_id=pa.array([1, None, None, 2]))
+    (one,) = ppocli.evaluate(path).inputs
+    assert "group_id or step is null for 2 tokens: they count in no group metric" in one.notes
+
+
+def test_a_file_that_fails_while_it_is_read_is_skipped_on_request(tmp_path: Path) -> None:
+    good = written(tmp_path / "good.parquet", advantages=np.full(4, 2.0))
+    bad = written(tmp_path / "bad.parquet", mask=[1.0, 0.5, 1.0, 1.0], log_probs=np.full(4, 3.0))
+    with pytest.raises(InputError):
+        ppocli.evaluate([bad, good])
+    report = ppocli.evaluate([bad, good], skip_bad=True, worst=2)
+    assert report.metrics["policy_loss"] == -2.0
+    assert [one.path for one in report.skipped] == [bad]
+    assert {token.where.path for token in report.worst} == {good}
+
+
+def test_the_total_is_null_where_the_value_loss_cannot_be_had(tmp_path: Path) -> None:
+    path = written(tmp_path / "v.parquet", values=np.zeros(4), returns=np.ones(4))
+    report = ppocli.evaluate(path, value_clip=0.2)
+    assert report.metrics["total_loss"] is None
+    assert "old_values" in report.nulls["total_loss"].reason
+
+
+def test_a_placeholder_beside_a_nan_is_found() -> None:
+    log_probs = np.full(8, -1.0)
+    log_probs[2], log_probs[5] = np.nan, 1.0
+    report = ppocli.evaluate(log_probs=log_probs, old_log_probs=np.full(8, -1.0), advantages=np.ones(8))
+    assert {one.code: one.count for one in report.findings} == {"PPO101": 1, "PPO402": 1, "PPO403": 1}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"by": "x"},
+        {"worst": -1},
+        {"threads": 0},
+        {"chunk_rows": -5},
+        {"clip_eps": "0.2"},
+        {"horizon": 1.5},
+        {"agg": None},
+    ],
+)
+def test_settings_out_of_range_are_usage_problems(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageProblem):
+        ppocli.evaluate(log_probs=[0.0], old_log_probs=[0.0], advantages=[1.0], **settings)
+
+
+def test_numbers_of_numpy_become_numbers_of_python() -> None:
+    report = ppocli.evaluate(
+        log_probs=[0.0], old_log_probs=[0.0], advantages=[1.0], clip_eps=np.float32(0.25)
+    )
+    assert type(report.settings["clip_low"]) is float
+    assert report.settings["clip_low"] == 0.25
