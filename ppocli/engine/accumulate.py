@@ -9,7 +9,7 @@ import numpy as np
 from ppocli.core.partials import COLUMNS, EXTREMES, SUM
 from ppocli.core.report import Place
 from ppocli.engine import dirty, suspects
-from ppocli.engine.blocks import Blocks, Workspace, stored, widened
+from ppocli.engine.blocks import Blocks, stored, widened
 from ppocli.engine.sequences import MicroBatches, SequenceStage
 from ppocli.engine.totals import Ints, Plan, Totals
 from ppocli.kernels import layout, merge
@@ -17,6 +17,7 @@ from ppocli.kernels import layout, merge
 if TYPE_CHECKING:
     from ppocli.engine.span import Span
     from ppocli.engine.worst import WorstTokens
+    from ppocli.kernels.blocks import Workspace
 
 LOCATED = {
     "log_ratio": ("log_probs", "old_log_probs"),
@@ -70,7 +71,7 @@ class FileAccumulator:
         """Close what is open and return the file's totals."""
         if self.sequences is not None:
             self.sequences.finish()
-        self.totals.bins[:] = self.workspace.bins.sum(axis=0)
+        self.totals.bins[:] = self.workspace.histogram()
         return self.totals
 
     def _count_tokens(self, span: Span, blocks: Blocks) -> None:

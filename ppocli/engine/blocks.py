@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,27 +15,12 @@ if TYPE_CHECKING:
     from ppocli.engine.sequences import Cut
     from ppocli.engine.span import Span
     from ppocli.engine.totals import Floats, Ints, Plan
+    from ppocli.kernels.blocks import Workspace
 
 BASE_USES = sum(1 << layout.SELECTION[name] for name in layout.BASE_SELECTIONS)
 X_LOG_RATIO = EXTREMES.index("log_ratio")
 NOTHING = np.zeros(0, dtype=np.uint8)
 _BFLOAT16_NAN = 0x7FC0
-
-
-@dataclass(slots=True, eq=False)
-class Workspace:
-    """Scratch of the workers, made once and used for every file."""
-
-    n_workers: int
-    scratch: Floats = field(init=False)
-    index: Ints = field(init=False)
-    bins: Ints = field(init=False)
-
-    def __post_init__(self) -> None:
-        n = self.n_workers
-        self.scratch = np.zeros((n, layout.SCRATCH))
-        self.index = np.zeros((n, 2, layout.RUN + 1), dtype=np.int64)
-        self.bins = np.zeros((n, layout.HISTOGRAM_BINS), dtype=np.int64)
 
 
 class Blocks:
@@ -53,10 +37,10 @@ class Blocks:
         self.bad_base = np.zeros(self.n, dtype=np.int64)
         self.bad_extras = np.zeros(self.n, dtype=np.int64)
         self.positive = np.zeros(self.n, dtype=np.int64)
-        arrays = [_widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS]
-        self._columns = tuple(_read_only(values) for values in arrays)
-        self._doubles = sum(1 << c for c, values in enumerate(arrays) if values.dtype == np.float64)
-        self._mask = _read_only(span.arrays.get("mask", NOTHING))
+        self._columns = [
+            _widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS
+        ]
+        self._mask = span.arrays.get("mask", NOTHING)
 
     def evaluate(self) -> None:
         """Run the kernels over all blocks, and again over those that hold values that are not finite."""
@@ -81,8 +65,8 @@ class Blocks:
         cut, work, plan = self.cut, self.workspace, self.plan
         positive = np.zeros(self.n, dtype=np.int64)
         ppo.evaluate_base(
-            self._columns, self._doubles, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index, work.bins,
+            work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
+            cut.starts, cut.block_pieces, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -94,8 +78,8 @@ class Blocks:
         cut, work, plan = self.cut, self.workspace, self.plan
         positive = np.zeros(self.n, dtype=np.int64)
         extras.evaluate_extras(
-            self._columns, self._doubles, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters, work.scratch, work.index,
+            work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
+            cut.starts, cut.block_pieces, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -116,7 +100,7 @@ class Blocks:
             mask[where] &= np.logical_and.reduce(finite).astype(np.uint8)
             self._forget(wanted, name)
             run = self._run_base if bit & BASE_USES else self._run_extras
-            run(wanted, bit, _read_only(mask), np.zeros(self.n, dtype=np.int64))
+            run(wanted, bit, mask, np.zeros(self.n, dtype=np.int64))
         self.positive = positive  # such blocks are counted apart, over all their valid tokens
 
     def _forget(self, wanted: Ints, name: str) -> None:
@@ -182,13 +166,6 @@ def stored(span: Span, role: str) -> NDArray[Any]:
         values[present == 0] = _BFLOAT16_NAN if values.dtype == np.uint16 else np.nan
         span.arrays[name] = values
     return span.arrays[name]
-
-
-def _read_only(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of an array as a view that cannot be written, one type for the kernels."""
-    view = values.view(np.uint8)
-    view.flags.writeable = False
-    return view
 
 
 def _widened_half(values: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ppocli.core.partials import COLUMNS
 from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.aggregates import horizon_of
-from ppocli.engine.blocks import Workspace
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.reading import chunk_tokens_for
 from ppocli.engine.repeats import RepeatedIds
@@ -20,6 +19,7 @@ from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
 from ppocli.kernels import layout
+from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

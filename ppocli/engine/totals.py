@@ -264,10 +264,8 @@ class Totals:
 
     def _merge_sequences(self, other: Totals) -> None:
         """Add sums over sequences."""
-        for which in range(self.seq_hi.size):
-            merge.add_to(
-                self.seq_hi, self.seq_lo, which, other.seq_hi[which], other.seq_lo[which], self.seq_nonfinite
-            )
+        rows = np.stack([other.seq_hi, other.seq_lo])
+        merge.add_rows(rows, self.seq_hi, self.seq_lo, self.seq_nonfinite)
         self.seq_nonfinite += other.seq_nonfinite
         self.seq_terms += other.seq_terms
         for which in range(sequence.N_EXTREMES):

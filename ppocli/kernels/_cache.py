@@ -18,13 +18,13 @@ _CONSTANTS = tuple(_HERE.parent / "core" / name for name in ("formats.py", "part
 """Files outside this folder whose values are compiled into kernels; a test compares this with the imports."""
 
 
-def enable(dispatcher: Any, subdirectory: str = "") -> None:
+def enable(dispatcher: Any) -> None:
     """Give a Numba dispatcher our cache; silently none where there is no directory for it."""
     directory = cache_directory()
     if directory is None:
         return
     without = dispatcher._cache
-    with contextlib.suppress(RuntimeError), _numba_cache_settings(directory / subdirectory):
+    with contextlib.suppress(RuntimeError), _numba_cache_settings(directory):
         dispatcher.enable_caching()  # RuntimeError: the source is not a file
     # Numba quietly falls back to directories that do not have our key in their path.
     ours = directory in Path(dispatcher._cache.cache_path or "").parents

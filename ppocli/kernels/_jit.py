@@ -7,17 +7,17 @@ Numba is imported inside function bodies, because its thread pool takes its size
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from ppocli.kernels import _cache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Parameters = ParamSpec("Parameters")
 
 MAX_THREADS = 64
 """More threads than this are never started."""
@@ -60,85 +60,88 @@ kernel_lock = _KernelLock()
 # ------------------------------------------------------------------------------------------- decorators
 
 
-def jit(*, parallel: bool = False) -> Callable[[Function], Function]:
+def jit(function: Function) -> Function:
     """Compile a kernel: IEEE arithmetic as written, division by zero as in NumPy, no interpreter lock.
 
-    No fastmath flag is ever set. Fused multiply-adds are written out (`math.fma`), so the compiler may
-    vectorise a loop but can never change a bit of its result.
-
-    Parameters
-    ----------
-    parallel : bool
-        Run `numba.prange` loops on `thread_count()` threads. The result is then a `ParallelKernel`: called
-        from Python only, never from another kernel.
+    No fastmath flag is ever set, and fused multiply-adds are written out (`vector.fma`): the compiler can
+    never change a bit of a result.
     """
-
-    def decorate(function: Function) -> Function:
-        kernel = ParallelKernel(function) if parallel else _compiled(function)
-        return cast("Function", kernel)
-
-    return decorate
+    return cast("Function", compiled(function))
 
 
 def inline(function: Function) -> Function:
-    """Compile a scalar function that LLVM puts into every caller, so that the caller's loop can vectorise."""
-    return cast("Function", _compiled(function, forceinline=True, cache=False))
+    """Put the statements of a function into those of every caller, to be compiled there and nowhere else."""
+    return cast("Function", compiled(function, inline="always", cache=False))
 
 
-class ParallelKernel:
-    """A parallel kernel as Python sees it: one caller at a time, on `thread_count()` threads.
+class parallel(Generic[Parameters]):  # noqa: N801 - a decorator
+    """A kernel that is run once for each of some workers, which share its work.
 
-    In a child forked after threads were started, the same function compiled without threads runs instead:
-    neither thread pool survives a fork (OpenMP ends the child, the work queue loses its queues). The bits of
-    the result are the same.
+    The compiled function takes the number of the worker and how many there are, then numbers and contiguous
+    arrays. Called from Python without the first of these, it returns when all workers are done. More than one
+    run in parallel on `thread_count()` threads, one caller at a time; in a child forked after threads were
+    started they run one after the other, as neither thread pool survives a fork (OpenMP ends the child, the
+    work queue loses its queues).
 
     Attributes
     ----------
     dispatcher
-        The Numba dispatcher: signatures, statistics, assembly.
+        The Numba dispatcher of one worker: signatures, statistics, assembly.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-        self.dispatcher = _compiled(function, parallel=True)
+    def __init__(self, function: Callable[Concatenate[int, int, Parameters], None]) -> None:
+        self.dispatcher = compiled(function)
+        self._addresses: dict[tuple[Any, ...], int] = {}
 
-    @functools.cached_property
-    def serial(self) -> Any:
-        """The same function without threads; cached apart, as Numba's key does not contain the options."""
-        return _compiled(self.dispatcher.py_func, subdirectory="serial")
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Run the kernel."""
+    def __call__(self, n_workers: int, *arguments: Parameters.args, **_: Parameters.kwargs) -> None:
+        """Run all workers."""
+        if n_workers == 1 or _State.threads_lost_in_fork:
+            for worker in range(n_workers):
+                self.dispatcher(worker, n_workers, *arguments)
+            return
         import numba
 
+        from ppocli.kernels.workers import run_workers
+
+        address = self._address(n_workers, arguments)
         with kernel_lock:
-            if _State.threads_lost_in_fork:
-                return self.serial(*arguments)
             # The number belongs to the calling thread, and the caller may use Numba for other things.
             before = numba.get_num_threads()
             numba.set_num_threads(thread_count())
             try:
-                return self.dispatcher(*arguments)
+                run_workers(address, n_workers, arguments)
             finally:
                 numba.set_num_threads(before)
 
+    def _address(self, n_workers: int, arguments: tuple[Any, ...]) -> int:
+        """Return where the machine code for arguments of these types is; compile it if it is nowhere."""
+        # numba.typeof takes 0.1 ms for so many arguments.
+        key = tuple(
+            (one.dtype, one.ndim, one.flags.carray) if hasattr(one, "dtype") else type(one)
+            for one in arguments
+        )
+        if key not in self._addresses:
+            import numba
 
-def _compiled(
-    function: Callable[..., Any],
-    *,
-    parallel: bool = False,
-    forceinline: bool = False,
-    cache: bool = True,
-    subdirectory: str = "",
+            types = tuple(numba.typeof(one) for one in (0, n_workers, *arguments))
+            self.dispatcher.compile(types)
+            result = self.dispatcher.overloads[types]
+            name = result.fndesc.llvm_cfunc_wrapper_name
+            self._addresses[key] = result.library.get_pointer_to_function(name)
+        return self._addresses[key]
+
+
+def compiled(
+    function: Callable[..., Any], *, threads: bool = False, inline: str = "never", cache: bool = True
 ) -> Any:
     """Decorate with Numba; with a cache where there is a directory for it."""
     import numba
 
     _prepare_numba()
-    options = {"error_model": "numpy", "fastmath": False, "nogil": True}
-    dispatcher = numba.njit(parallel=parallel, forceinline=forceinline, **options)(function)
+    options = {"error_model": "numpy", "fastmath": False, "nogil": True, "inline": inline}
+    dispatcher = numba.njit(parallel=threads, **options)(function)
     if cache:
-        _cache.enable(dispatcher, subdirectory)
+        _cache.enable(dispatcher)
     return dispatcher
 
 
@@ -262,7 +265,7 @@ def _prepare_numba() -> None:
 
     The work queue is in every wheel and starts exactly as many threads as it is told to. Its threads sleep
     between calls, where those of GNU OpenMP spin: beside a thread that decodes the next chunk, on two cores,
-    the kernel got 1.2 to 1.6 times as many calls done. It costs 0.08 ms a call. The choice is for the whole
+    the kernel got 1.02 to 1.6 times as many calls done. It costs 0.08 ms a call. The choice is for the whole
     process, so it is made only if `set_threads` came before anybody's `import numba` and the user made none.
     """
     if _State.listener is not None:

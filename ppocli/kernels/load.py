@@ -1,111 +1,131 @@
-"""Widening of stored columns to float64, one run of tokens at a time.
+"""Loading of stored columns, a run of tokens at a time: widened to float64, with 0 in place of masked tokens.
 
-A column arrives as bytes with a flag for its type, so that the reductions are compiled once and not for every
-combination of types, and so that equal values give equal bits whatever type holds them.
+Columns are given by address with a flag for their type, so that the loops over them are compiled once and not
+for every combination of types, and so that equal values give equal bits whatever type holds them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ppocli.kernels._jit import jit
-from ppocli.kernels.layout import N_COLUMNS, RUN
+from ppocli.kernels._jit import inline
+from ppocli.kernels.layout import CENTRES, COLUMN_LANES, LANES, RUN, WIDTH, Ints
+from ppocli.kernels.memory import (
+    add_to,
+    count_to,
+    load,
+    load_flags,
+    load_float32,
+    load_one,
+    lower_to,
+    raise_to,
+    store,
+    store_one,
+)
+from ppocli.kernels.vector import (
+    Vector,
+    any_of,
+    broadcast,
+    fma,
+    greatest,
+    least,
+    number_of,
+    total,
+    where,
+)
 
-if TYPE_CHECKING:
-    from ppocli.kernels.layout import Bytes, Floats, Ints
+LANES_PER_COLUMN = WIDTH * len(COLUMN_LANES)
+SUM, SQUARE, LOW, HIGH, ZEROS, POSITIVE = (WIDTH * k for k in range(len(COLUMN_LANES)))
 
 
-@jit()
-def _load_run(
-    column: Bytes, is_double: int, start: int, index: Ints, masked: bool, n: int, out: Floats
-) -> tuple[int, int]:
-    """Write n values of a column to `out`; return how many are not finite and how many positive."""
-    if is_double:
-        wide = column.view(np.float64)
-        for k in range(n):
-            out[k] = wide[start + index[k]] if masked else wide[start + k]
-    else:
-        narrow = column.view(np.float32)
-        for k in range(n):
-            out[k] = narrow[start + index[k]] if masked else narrow[start + k]
-    bad = 0
-    positive = 0
-    for k in range(n):
-        bad += (out[k] - out[k]) != 0.0
-        positive += out[k] > 0.0
-    return bad, positive
+@inline
+def count_flags(live: int, n: int) -> int:
+    """Return how many of n tokens count."""
+    counted = 0
+    for i in range(0, n, WIDTH):
+        counted += number_of(load_flags(live, i))
+    return counted
 
 
-@jit()
-def _select(
-    mask: Bytes, start: int, starts: Ints, first: int, last: int, n: int, index: Ints, bounds: Ints
+@inline
+def read(address: int, double: int, at: int, whole: int, tails: int, c: int) -> Vector:
+    """Read eight values of a column from a token on; those behind the last whole vector from its tail."""
+    if at == whole:
+        return load(tails, c * WIDTH)
+    return load(address, at) if double else load_float32(address, at)
+
+
+@inline
+def set_centres(
+    addresses: Ints, doubles: int, tails: int, whole: int, has: int, start: int, live: int, s: int
 ) -> int:
-    """List the valid tokens of a run and where its pieces start among them; return how many there are."""
-    n_pieces = max(last - first, 1)
-    bounds[0] = 0
-    for j in range(1, n_pieces):
-        bounds[j] = starts[first + j] - start
-    bounds[n_pieces] = n
-    if mask.size == 0:
-        return n
-    kept = 0
-    for j in range(n_pieces):
-        lower = bounds[j]
-        bounds[j] = kept
-        for k in range(lower, bounds[j + 1]):
-            index[kept] = k
-            kept += mask[start + k]
-    bounds[n_pieces] = kept
-    return kept
+    """Set the centre of each column: its mean over the first vector with a token that counts.
+
+    Centres only keep second moments from cancelling. Returns where that vector stands in the run.
+    """
+    i = 0
+    while not any_of(load_flags(live, i)):
+        i += WIDTH
+    on = load_flags(live, i)
+    for c in range(addresses.size):
+        if has >> c & 1:
+            x = read(addresses[c], doubles >> c & 1, start + i, whole, tails, c)
+            store_one(s, CENTRES + c, total(where(on, x, 0.0)) / number_of(on))
+    return i
 
 
-@jit()
-def gather(
-    columns: tuple[Bytes, ...],
+@inline
+def _load_column(
+    address: int, double: int, tails: int, whole: int, start: int, n: int, live: int, s: int, c: int
+) -> None:
+    """Load a column into its row; add to its sum, second moment, extremes and counts."""
+    lanes, middle = LANES + c * LANES_PER_COLUMN, load_one(s, CENTRES + c)
+    added = moment = broadcast(0.0)
+    low, high = broadcast(np.inf), broadcast(-np.inf)
+    zeros = positive = 0
+    for i in range(0, n, WIDTH):
+        on = load_flags(live, i)
+        x = where(on, read(address, double, start + i, whole, tails, c), 0.0)
+        store(s, c * RUN + i, x)
+        added += x
+        off = where(on, x - middle, 0.0)
+        moment = fma(off, off, moment)
+        low = least(where(on, x, np.inf), low)
+        high = greatest(where(on, x, -np.inf), high)
+        zeros += number_of(on & (x == 0.0))
+        positive += number_of(x > 0.0)
+    add_to(s, lanes + SUM, added)
+    add_to(s, lanes + SQUARE, moment)
+    lower_to(s, lanes + LOW, low)
+    raise_to(s, lanes + HIGH, high)
+    count_to(s, lanes + ZEROS, zeros)
+    count_to(s, lanes + POSITIVE, positive)
+
+
+@inline
+def load_columns(
+    addresses: Ints,
     doubles: int,
-    mask: Bytes,
+    tails: int,
+    whole: int,
+    has: int,
     start: int,
-    stop: int,
-    wanted: int,
-    log_prob_columns: int,
-    starts: Ints,
-    first: int,
-    last: int,
-    s: Floats,
-    index: Ints,
-    bounds: Ints,
-) -> tuple[int, int, int]:
-    """Load the valid tokens of a run into the column rows of scratch.
+    n: int,
+    live: int,
+    s: int,
+) -> None:
+    """Load the n tokens at `start` of the columns in `has` into their rows.
 
     Parameters
     ----------
-    columns : tuple of N_COLUMNS (bytes,) uint8
-        float64 where the bit of `doubles` is set, else float32.
-    mask : (n_tokens,) or (0,) uint8
-    start, stop : int
-        The run's tokens.
-    wanted, log_prob_columns : int
-        Columns to load, and which of them hold log-probs, as bits.
-    starts, first, last
-        Where pieces start; pieces first to last - 1 begin in this run, the first at its start.
-    bounds : (RUN + 1,) int64
-        Written: where each piece starts among the valid tokens.
-
-    Returns
-    -------
-    n, bad, positive : int
-        Valid tokens, values that are not finite, log-probs above 0.
+    addresses : (N_COLUMNS,) int64
+        Of a column's first value: float64 where the bit of `doubles` is set, else float32.
+    tails : (N_COLUMNS, WIDTH) float64; whole : int
+        What stands behind the last whole vector of the span, and where.
+    live : int
+        Address of the flags.
+    s : (SCRATCH,) float64
     """
-    n = _select(mask, start, starts, first, last, stop - start, index, bounds)
-    bad = 0
-    positive = 0
-    for c in range(N_COLUMNS):
-        if wanted >> c & 1:
-            row = s[c * RUN : (c + 1) * RUN]
-            wrong, above = _load_run(columns[c], doubles >> c & 1, start, index, mask.size > 0, n, row)
-            bad += wrong
-            if log_prob_columns >> c & 1:
-                positive += above
-    return n, bad, positive
+    for c in range(addresses.size):
+        if has >> c & 1:
+            _load_column(addresses[c], doubles >> c & 1, tails, whole, start, n, live, s, c)

@@ -8,177 +8,195 @@ results do not depend on the number of workers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
-from ppocli.core.partials import COLUMNS, EXTREMES, LANE_SUMS, MOMENTS, PIECE
-from ppocli.kernels import blocks, loops
-from ppocli.kernels._jit import jit
+from ppocli.core.partials import LANE_SUMS, MOMENTS, PIECE
+from ppocli.kernels._jit import inline, parallel
+from ppocli.kernels.blocks import (
+    Workspace,
+    add_pieces,
+    begin,
+    finish,
+    flags_of,
+    is_spoiled,
+    pieces_until,
+    stop_of,
+    stored,
+    within,
+)
 from ppocli.kernels.layout import (
-    ADV,
     BLOCK,
-    FIRST_COUNT,
-    LANES,
-    LOG_RATIO,
-    LOSS,
-    LP,
+    HISTOGRAM_COPIES,
+    HISTOGRAM_HALF,
     P_CLAMP,
-    P_CLIP_CEILING,
-    P_CLIP_FLOOR,
     P_DELTA,
     P_DUAL,
     P_SCALE,
     P_SHIFT,
     PIECE_ADV_MAX,
     PIECE_ADV_MIN,
-    RATIO,
     RUN,
     SELECTION,
-    SQUARES,
+    WIDTH,
+    Bytes,
+    Floats,
+    Ints,
+    Places,
+    centre,
 )
-from ppocli.kernels.load import gather
+from ppocli.kernels.load import POSITIVE, count_flags, load_columns, set_centres
+from ppocli.kernels.loops import (
+    C_LOG_RATIO,
+    LOG_RATIO,
+    NEW,
+    NEW_LANES,
+    OLD,
+    OLD_LANES,
+    STORED_ADV,
+    USED_ADV,
+    add_histogram,
+    add_log_ratio,
+    fill_ratio,
+    fill_ratio_near_1,
+    next_run,
+    normalise,
+)
+from ppocli.kernels.math import exp
+from ppocli.kernels.memory import load, load_one, row_address, store_one
+from ppocli.kernels.policy import LOSS, add_policy, set_policy_centres
+from ppocli.kernels.vector import broadcast, greatest, highest, least, lowest, where
 
 if TYPE_CHECKING:
-    from ppocli.kernels.layout import Bytes, Floats, Ints
+    from numpy.typing import NDArray
 
-OF_RATIO, OF_POLICY, OF_ADV, OF_LOG_PROB = (
-    SELECTION[name] for name in ("ratio", "policy", "adv", "log_prob")
+OF_RATIO, OF_POLICY, OF_ADV = (SELECTION[name] for name in ("ratio", "policy", "adv"))
+PAIR = (1 << OF_RATIO) | (1 << OF_POLICY)
+PAIR_COLUMNS = (1 << NEW) | (1 << OLD)
+C_NEW, C_OLD = centre("log_probs"), centre("old_log_probs")
+TERMS = np.array(
+    [
+        (LOG_RATIO, OF_RATIO, PIECE.index("n_log_ratio"), PIECE.index("log_ratio")),
+        (LOSS, OF_POLICY, PIECE.index("n_loss"), PIECE.index("loss")),
+    ]
 )
-L_ADV, L_ADV_ZERO, L_LOG_PROB = (list(LANE_SUMS).index(name) for name in ("adv", "adv_zero", "log_prob"))
-M_RATIO, M_LOSS, M_LOG_RATIO, M_ADV = (MOMENTS.index(name) for name in ("ratio", "loss", "log_ratio", "adv"))
-X_LOG_RATIO, X_LOSS, X_ADV = (EXTREMES.index(name) for name in ("log_ratio", "loss", "adv"))
-P_N_LOSS, P_LOSS, P_N_LOG_RATIO, P_LOG_RATIO = (
-    PIECE.index(name) for name in ("n_loss", "loss", "n_log_ratio", "log_ratio")
+S_RATIO, S_RAW_RATIO, S_RAW_RATIO_SQ = (
+    list(LANE_SUMS).index(name) for name in ("ratio", "raw_ratio", "raw_ratio_sq")
 )
-LOG_PROB_COLUMNS = (1 << COLUMNS.index("log_probs")) | (1 << COLUMNS.index("old_log_probs"))
+M_RATIO = MOMENTS.index("ratio")
+ZERO_BIN = (HISTOGRAM_HALF + 1) * HISTOGRAM_COPIES
 
 
-@jit()
-def _add_ratio_terms(s: Floats, n: int, seen: float, p: Floats, sums: Floats, squares: Floats) -> None:
-    """Everything that needs the two log-probs; log-ratio and ratio are there."""
-    at = int(sums[FIRST_COUNT + OF_RATIO])
-    loops.keep_log_ratios(s, n, at)
-    loops.add_log_ratio(
-        s, n, blocks.set_centre(s[LOG_RATIO : LOG_RATIO + RUN], n, seen, squares, M_LOG_RATIO)
-    )
-    blocks.add_extremes(s, LOG_RATIO, n, X_LOG_RATIO)
-    centre = blocks.set_centre(s[RATIO : RATIO + RUN], n, seen, squares, M_RATIO)
-    loops.add_ratio(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], centre)
+@inline
+def _fill_ratio(s: int, n: int, far: bool, kept: int, at: int, ahead: tuple[int, int, int]) -> None:
+    """Ratios of a run, the short way where no log-ratio is far from 0."""
+    if far:
+        fill_ratio(s, n, kept, at, ahead)
+    else:
+        fill_ratio_near_1(s, n, kept, at, ahead)
 
 
-@jit()
-def _add_policy_terms(s: Floats, n: int, seen: float, p: Floats, squares: Floats) -> None:
-    """Everything that needs the two log-probs and the advantage."""
-    loops.fill_advantages(s, n, p[P_SHIFT], p[P_SCALE])
-    loops.add_loss(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING], p[P_DUAL], p[P_DELTA])
-    losses = s[LOSS : LOSS + RUN]
-    centre = blocks.set_centre(losses, n, seen, squares, M_LOSS)
-    loops.add_square(losses, n, centre, s[SQUARES + M_LOSS * RUN : SQUARES + (M_LOSS + 1) * RUN])
-    if p[P_DELTA] < np.inf:
-        loops.mark_delta(s, n, p[P_DELTA])
-    if p[P_CLAMP] < np.inf:
-        loops.mark_clamped(s, n, p[P_CLAMP])
-    loops.add_branches(s, n, p[P_CLIP_FLOOR], p[P_CLIP_CEILING])
-    blocks.add_extremes(s, LOSS, n, X_LOSS)
-
-
-@jit()
-def _add_advantage_range(s: Floats, bounds: Ints, first: int, last: int, pieces: Floats) -> None:
-    """Smallest and largest advantage of each piece, for groups whose advantages are all equal."""
-    for j in range(last - first):
-        for k in range(bounds[j], bounds[j + 1]):
-            pieces[first + j, PIECE_ADV_MIN] = min(pieces[first + j, PIECE_ADV_MIN], s[ADV + k])
-            pieces[first + j, PIECE_ADV_MAX] = max(pieces[first + j, PIECE_ADV_MAX], s[ADV + k])
-
-
-@jit()
-def _add_run(
-    s: Floats,
-    n: int,
-    uses: int,
-    p: Floats,
-    bounds: Ints,
-    first: int,
-    last: int,
-    sums: Floats,
-    squares: Floats,
-    pieces: Floats,
+@inline
+def _add_advantage_range(
+    s: int, live: int, run: int, n: int, starts: Ints, first: int, last: int, pieces: Floats
 ) -> None:
-    """Add the n finite tokens of a run, which stand in the column rows of scratch."""
-    if uses & ((1 << OF_RATIO) | (1 << OF_POLICY)):
-        loops.fill_ratio(s, n)
-        if p[P_CLAMP] < np.inf:
-            loops.clamp_ratio(s, n, p[P_CLAMP])
-    if uses >> OF_RATIO & 1:
-        _add_ratio_terms(s, n, sums[FIRST_COUNT + OF_RATIO], p, sums, squares)
-        sums[FIRST_COUNT + OF_RATIO] += n
-        blocks.add_pieces(
-            s[LOG_RATIO : LOG_RATIO + RUN], bounds, first, last, P_N_LOG_RATIO, P_LOG_RATIO, pieces
-        )
-    if uses >> OF_POLICY & 1:
-        _add_policy_terms(s, n, sums[FIRST_COUNT + OF_POLICY], p, squares)
-        sums[FIRST_COUNT + OF_POLICY] += n
-        blocks.add_pieces(s[LOSS : LOSS + RUN], bounds, first, last, P_N_LOSS, P_LOSS, pieces)
-    if uses >> OF_ADV & 1:
-        blocks.add_column(s, ADV, n, sums[FIRST_COUNT + OF_ADV], L_ADV, M_ADV, X_ADV, squares)
-        loops.count_zero(s[ADV : ADV + RUN], n, s[LANES + L_ADV_ZERO * RUN : LANES + (L_ADV_ZERO + 1) * RUN])
-        sums[FIRST_COUNT + OF_ADV] += n
-        _add_advantage_range(s, bounds, first, last, pieces)
-    if uses >> OF_LOG_PROB & 1:
-        blocks.add_column(s, LP, n, 1.0, L_LOG_PROB, -1, -1, squares)
-        sums[FIRST_COUNT + OF_LOG_PROB] += n
+    """Smallest and largest advantage of each piece, for groups whose advantages are all equal."""
+    for j in range(first, last):
+        begin, end = starts[j] - run, starts[j + 1] - run if j + 1 < last else n
+        low, high = broadcast(np.inf), broadcast(-np.inf)
+        for i in range(begin & -WIDTH, end, WIDTH):
+            on = within(begin, end, i, live)
+            low = least(where(on, load(s, STORED_ADV + i), np.inf), low)
+            high = greatest(where(on, load(s, STORED_ADV + i), -np.inf), high)
+        pieces[j, PIECE_ADV_MIN], pieces[j, PIECE_ADV_MAX] = lowest(low), highest(high)
 
 
-@jit()
-def _block(
-    columns: tuple[Bytes, ...],
+@inline
+def _derive_raw_ratio(b: int, counted: int, sums: Floats, squares: Floats) -> None:
+    """Without a clamp the ratio is the raw one: sum r^2 = sum (r - c)^2 + c (2 sum r - n c)."""
+    ratios, middle = sums[b, S_RATIO], squares[b, M_RATIO, 0]
+    sums[b, S_RAW_RATIO] = ratios
+    sums[b, S_RAW_RATIO_SQ] = squares[b, M_RATIO, 1] + middle * (2.0 * ratios - counted * middle)
+
+
+@parallel
+def _evaluate(
+    worker: int,
+    n_workers: int,
+    addresses: Ints,
     doubles: int,
-    mask: Bytes,
-    start: int,
-    stop: int,
+    mask: int,
+    tails: Floats,
+    edge: Bytes,
+    n_tokens: int,
+    wanted: Ints,
     uses: int,
     has: int,
     starts: Ints,
-    first: int,
-    last: int,
+    block_pieces: Ints,
     p: Floats,
-    s: Floats,
-    index: Ints,
-    bounds: Ints,
+    guards: Floats | None,
+    scratch: Floats,
+    places: Places,
     bins: Ints,
     sums: Floats,
     squares: Floats,
     extremes: Floats,
     pieces: Floats,
-) -> tuple[int, int]:
-    """Evaluate one block; return how many values are not finite and how many log-probs are positive."""
-    blocks.begin(s, uses)
-    piece = first
-    positive = 0
-    for run in range(start, stop, RUN):
-        run_first, piece = piece, blocks.pieces_until(starts, piece, last, min(run + RUN, stop))
-        n, bad, above = gather(
-            columns, doubles, mask, run, min(run + RUN, stop), has, LOG_PROB_COLUMNS,
-            starts, run_first, piece, s, index, bounds,
-        )  # fmt: skip
-        if bad > 0:
-            return bad, 0
-        positive += above
-        if n > 0:
-            _add_run(s, n, uses, p, bounds, run_first, piece, sums, squares, pieces)
-    blocks.finish(s, uses, sums, squares, extremes)
-    if uses >> OF_RATIO & 1:
-        # Only now: a block that is given back must leave nothing in what blocks share.
-        loops.add_histogram(s, int(sums[FIRST_COUNT + OF_RATIO]), bins)
-    return 0, positive
+    bad: Ints,
+    positive: Ints,
+) -> None:
+    """Evaluate one worker's share of the blocks."""
+    s, kept, tail = row_address(scratch, worker), row_address(places, worker), row_address(tails, 0)
+    whole, ones = n_tokens & -WIDTH, row_address(edge, 0)
+    advantages = STORED_ADV if p[P_SHIFT] == 0.0 and p[P_SCALE] == 1.0 else USED_ADV
+    ends = (0.0, np.inf)
+    if guards is not None:
+        ends = (exp(-p[P_CLAMP]), exp(p[P_CLAMP]))
+    for k in range(worker * wanted.size // n_workers, (worker + 1) * wanted.size // n_workers):
+        b = wanted[k]
+        begin(s, extremes)
+        piece, at, counted = block_pieces[b], 0, 0
+        for run in range(b * BLOCK, stop_of(b * BLOCK, BLOCK, n_tokens), RUN):
+            n = stop_of(run, RUN, n_tokens) - run
+            live = flags_of(mask, run, n, ones)
+            n_live = n if mask == 0 else count_flags(live, n)
+            fresh, place = counted == 0 and n_live > 0, 0
+            if fresh:
+                place = set_centres(addresses, doubles, tail, whole, has, run, live, s)
+                store_one(s, C_LOG_RATIO, load_one(s, C_NEW) - load_one(s, C_OLD))
+            others = has & ~PAIR_COLUMNS if uses & PAIR else has
+            load_columns(addresses, doubles, tail, whole, others, run, n, live, s)
+            if uses & PAIR:
+                far = add_log_ratio(addresses, doubles, tail, whole, run, n, live, s)
+                _fill_ratio(s, n, far, kept, at, next_run(addresses, doubles, run + RUN))
+                if advantages == USED_ADV:
+                    normalise(s, n, live, p)
+                if fresh:
+                    set_policy_centres(s, live, place, advantages, p, ends)
+                add_policy(s, n, live, n_live, advantages, p, guards, ends)
+                at += (n + WIDTH - 1) & -WIDTH
+            counted += n_live
+            first, piece = piece, pieces_until(starts, piece, block_pieces[b + 1], run + n)
+            add_pieces(s, live, run, n, starts, first, piece, uses, TERMS, pieces)
+            if uses >> OF_ADV & 1:
+                _add_advantage_range(s, live, run, n, starts, first, piece, pieces)
+        finish(s, b, uses, counted, sums, squares, extremes)
+        if guards is None and uses >> OF_RATIO & 1:
+            _derive_raw_ratio(b, counted, sums, squares)
+        bad[b] = is_spoiled(s, addresses, has)
+        above = load_one(s, NEW_LANES + POSITIVE) + load_one(s, OLD_LANES + POSITIVE)
+        positive[b] = 0 if bad[b] else int(above)
+        if uses >> OF_RATIO & 1 and not bad[b]:
+            add_histogram(kept, at, row_address(bins, worker))
+            bins[worker, ZERO_BIN] -= at - counted  # tokens that do not count stand at 0
 
 
-@jit(parallel=True)
 def evaluate_base(
-    columns: tuple[Bytes, ...],
-    doubles: int,
+    workspace: Workspace,
+    columns: Sequence[NDArray[Any]],
     mask: Bytes,
     n_tokens: int,
     wanted: Ints,
@@ -187,9 +205,6 @@ def evaluate_base(
     starts: Ints,
     block_pieces: Ints,
     p: Floats,
-    scratch: Floats,
-    index: Ints,
-    bins: Ints,
     sums: Floats,
     squares: Floats,
     extremes: Floats,
@@ -201,8 +216,10 @@ def evaluate_base(
 
     Parameters
     ----------
-    columns : tuple of N_COLUMNS (bytes,) uint8
-        Columns of the span: float64 where the bit of `doubles` is set, else float32. Nulls are NaN.
+    workspace : Workspace
+        `bins` is added to.
+    columns : N_COLUMNS contiguous arrays, (n_tokens,) float32 or float64
+        Columns of the span; those not in `has` may be anything. Nulls are NaN.
     mask : (n_tokens,) or (0,) uint8
     n_tokens : int
     wanted : (n,) int64
@@ -212,22 +229,18 @@ def evaluate_base(
     starts : (n_pieces,) int64; block_pieces : (n_blocks + 1,) int64
         Where pieces of sequences start, and the first piece of each block. A piece ends with its run.
     p : (N_PARAMETERS,) float64
-    scratch : (n_workers, SCRATCH) float64; index : (n_workers, 2, RUN + 1) int64
-    bins : (n_workers, HISTOGRAM_BINS) int64
-        Added to.
     sums : (n_blocks, N_SUMS); squares : (n_blocks, n_moments, 2); extremes : (n_blocks, n_extremes, 2)
-        Written for the selections in use; the counts in `sums` must come as 0.
+        float64, written for the selections in use.
     pieces : (n_pieces, N_PIECE) float64
         Written for the selections in use.
     bad, positive : (n_blocks,) int64
-        Written: values that are not finite (the other rows of such a block mean nothing), log-probs above 0.
+        Written: 1 where a value is not finite (the other rows of such a block mean nothing), and how many
+        log-probs are above 0.
     """
-    n_workers = scratch.shape[0]
-    for w in numba.prange(n_workers):
-        for k in range(w * wanted.size // n_workers, (w + 1) * wanted.size // n_workers):
-            b = wanted[k]
-            bad[b], positive[b] = _block(
-                columns, doubles, mask, b * BLOCK, min((b + 1) * BLOCK, n_tokens), uses, has,
-                starts, block_pieces[b], block_pieces[b + 1], p,
-                scratch[w], index[w, 0], index[w, 1], bins[w], sums[b], squares[b], extremes[b], pieces,
-            )  # fmt: skip
+    guarded = bool(np.isfinite(p[[P_DUAL, P_DELTA, P_CLAMP]]).any())
+    _evaluate(
+        workspace.workers_for(wanted.size), *stored(columns, mask, n_tokens), wanted,
+        uses, has, starts, block_pieces, p, p if guarded else None,
+        workspace.scratch, workspace.kept, workspace.bins,
+        sums, squares, extremes, pieces, bad, positive,
+    )  # fmt: skip

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ppocli.core.partials import RARE_SUMS
-from ppocli.kernels._jit import jit
+from ppocli.kernels._jit import inline, jit
 from ppocli.kernels.layout import (
     OVERFLOW_LOGS,
     P_CLAMP,
@@ -18,11 +16,13 @@ from ppocli.kernels.layout import (
     P_SCALE,
     P_SHIFT,
     UNDERFLOW_LOGS,
+    WIDTH,
+    Floats,
+    Ints,
 )
 from ppocli.kernels.math import exp
-
-if TYPE_CHECKING:
-    from ppocli.kernels.layout import Floats, Ints
+from ppocli.kernels.memory import load, row_address
+from ppocli.kernels.vector import broadcast, first_of, fma, number_of, total, where, without
 
 OVERFLOW, UNDERFLOW = np.array(OVERFLOW_LOGS), np.array(UNDERFLOW_LOGS)
 N_FORMATS = len(OVERFLOW_LOGS)
@@ -38,7 +38,34 @@ O1, U1 = RARE_SUMS.index("overflow_float16"), RARE_SUMS.index("underflow_float16
 BEYOND, ON_BOUND, CLAMPED = (RARE_SUMS.index(name) for name in ("beyond_20", "on_bound", "clamped"))
 
 
-@jit()
+@jit
+def _count_rare(log_ratio: Floats, limits: Ints, wanted: Ints, clamp: float, sums: Floats) -> None:
+    """Do the work of `count_rare` on log-ratios with a vector of padding behind them."""
+    for j in range(wanted.size):
+        row = sums[wanted[j]]
+        row[:] = 0.0
+        small_1 = small_2 = big_1 = big_2 = broadcast(0.0)
+        for i in range(limits[j], limits[j + 1], WIDTH):
+            on = first_of(limits[j + 1] - i)
+            x = where(on, load(row_address(log_ratio, 0), i), 0.0)
+            size = abs(x)
+            for f in range(N_FORMATS):
+                row[O1 + f] += number_of(x > OVERFLOW[f])
+                row[U1 + f] += number_of(x < UNDERFLOW[f])
+            row[BEYOND] += number_of(size > 20.0)
+            row[ON_BOUND] += number_of((size == 10.0) | (size == 20.0))
+            row[CLAMPED] += number_of(size > clamp)
+            big = x > BIG
+            small = without(on, big)
+            ratio = exp(where(big, x - BIG_SHIFT, x))
+            small_1, small_2 = (
+                where(small, small_1 + ratio, small_1),
+                where(small, fma(ratio, ratio, small_2), small_2),
+            )
+            big_1, big_2 = where(big, big_1 + ratio, big_1), where(big, fma(ratio, ratio, big_2), big_2)
+        row[E1], row[E2], row[B1], row[B2] = total(small_1), total(small_2), total(big_1), total(big_2)
+
+
 def count_rare(log_ratio: Floats, limits: Ints, wanted: Ints, clamp: float, sums: Floats) -> None:
     """Count overflow and underflow per format, clamp bounds and log-ratios beyond them; weights for the ESS.
 
@@ -53,25 +80,10 @@ def count_rare(log_ratio: Floats, limits: Ints, wanted: Ints, clamp: float, sums
     sums : (n_blocks, N_RARE) float64
         The wanted rows are written anew.
     """
-    for j in range(wanted.size):
-        row = sums[wanted[j]]
-        row[:] = 0.0
-        for i in range(limits[j], limits[j + 1]):
-            x = log_ratio[i]
-            size = abs(x)
-            for f in range(N_FORMATS):
-                row[O1 + f] += 1.0 if x > OVERFLOW[f] else 0.0
-                row[U1 + f] += 1.0 if x < UNDERFLOW[f] else 0.0
-            row[BEYOND] += 1.0 if size > 20.0 else 0.0
-            row[ON_BOUND] += 1.0 if size == 10.0 or size == 20.0 else 0.0
-            row[CLAMPED] += 1.0 if size > clamp else 0.0
-            ratio = exp(x - BIG_SHIFT) if x > BIG else exp(x)
-            first, second = (B1, B2) if x > BIG else (E1, E2)
-            row[first] += ratio
-            row[second] += ratio * ratio
+    _count_rare(np.append(log_ratio, np.zeros(WIDTH)), limits, wanted, clamp, sums)
 
 
-@jit()
+@inline
 def _token_loss(ratio: float, adv: float, p: Floats) -> float:
     """Loss of one token, as the block kernel has it."""
     if adv == 0.0:
@@ -81,7 +93,7 @@ def _token_loss(ratio: float, adv: float, p: Floats) -> float:
     return -float(bounded)
 
 
-@jit()
+@jit
 def token_terms(log_ratio: Floats, adv: Floats, p: Floats, ratio: Floats, loss: Floats) -> None:
     """Write ratio and loss of each token: (n,) float64, finite; the same bits as the block kernel's."""
     for i in range(log_ratio.size):

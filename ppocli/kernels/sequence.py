@@ -1,4 +1,4 @@
-"""Sums per sequence and per group: pieces are added in stored order, each sequence as a pair of float64.
+"""Sums per sequence and per group: pieces are added in stored order, each sum as a pair of float64.
 
 A sequence is closed when it cannot go on: rows of lists at their end, everything else at the end of the file
 or when too many are open. Closing turns it into one term of every sum over sequences.
@@ -6,231 +6,251 @@ or when too many are open. Closing turns it into one term of every sum over sequ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ppocli.core.partials import (
-    FLAG_LOSS_NAN,
-    FLAG_LOSS_NEGINF,
-    FLAG_LOSS_POSINF,
-    FLAG_RATIO_NAN,
-    FLAG_RATIO_NEGINF,
-    FLAG_RATIO_POSINF,
-    KEYED,
-    PIECE,
-    SEQUENCE_SUM,
-)
+from ppocli.core import partials
+from ppocli.core.partials import KEYED, PIECE, SEQUENCE_SUM
 from ppocli.kernels._jit import jit
+from ppocli.kernels.layout import Bytes, Floats, Ints
 from ppocli.kernels.math import dd_add, exp
-from ppocli.kernels.merge import NAN, NEGINF, POSINF, add_to
+from ppocli.kernels.merge import NAN, NEGINF, POSINF
+from ppocli.kernels.merge import add_rows as add_rows_of_sums
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ppocli.kernels.layout import Bytes, Floats, Ints
+Slots: TypeAlias = NDArray[np.int32]
+Targets: TypeAlias = tuple[float, float, Floats, Floats, Ints, Ints, Floats, Ints]
 
 N_KEYED = len(KEYED)
 STORED, VALID, COUNT, PIECE_SUM = 0, 1, 2, 2 + N_KEYED
 HI, LO = 2 + N_KEYED, 2 + 2 * N_KEYED
-ADV_MIN, ADV_MAX, FLAGS, FIRST_ROW = 2 + 3 * N_KEYED, 3 + 3 * N_KEYED, 4 + 3 * N_KEYED, 5 + 3 * N_KEYED
+ADV_MIN, ADV_MAX, FLAGS, FIRST_ROW = (2 + 3 * N_KEYED + k for k in range(4))
 N_STATE = 6 + 3 * N_KEYED
-PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (
-    PIECE.index("adv_min"),
-    PIECE.index("adv_max"),
-    PIECE.index("flags"),
-)
+"""A state: counts, sums as pairs, the range of the advantages, flags and the row of its first token."""
+PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (PIECE.index(name) for name in ("adv_min", "adv_max", "flags"))
 OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
 
-S_SEQUENCES, S_COUNT = SEQUENCE_SUM["n_sequences"], SEQUENCE_SUM["n_loss"]
-S_MEAN, S_TOTAL = SEQUENCE_SUM["loss_mean"], SEQUENCE_SUM["loss_sum"]
-S_GEO, S_PRODUCT, S_OUTSIDE = (
-    SEQUENCE_SUM["ratio_geo"],
-    SEQUENCE_SUM["ratio_product"],
-    SEQUENCE_SUM["outside"],
+S_SEQUENCES, S_COUNT, S_MEAN, S_TOTAL, S_GEO, S_PRODUCT, S_OUTSIDE = (
+    SEQUENCE_SUM[name]
+    for name in ("n_sequences", "n_loss", "loss_mean", "loss_sum", "ratio_geo", "ratio_product", "outside")
 )
-S_LOG_RATIO_SUM = S_TOTAL + OF_LOG_RATIO
+N_SUMS = len(SEQUENCE_SUM)
 
 X_GEO, X_LOG_RATIO, X_LENGTH = 0, 1, 2
 N_EXTREMES = 3
 """Extremes over sequences: of the mean log-ratio, of the summed one, and of the stored length."""
 
-
-@jit()
-def clear_state(state: Floats, row: int) -> None:
-    """Begin a sequence whose first token stands in `row`."""
-    state[:] = 0.0
-    state[ADV_MIN], state[ADV_MAX], state[FIRST_ROW] = np.inf, -np.inf, row
+_RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
+_LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
+_NO_BYTES = np.zeros(0, dtype=np.uint8)
 
 
-@jit()
-def add_piece(state: Floats, piece: Floats) -> None:
-    """Add a piece to the state of its sequence or group."""
-    state[STORED] += piece[STORED]
-    state[VALID] += piece[VALID]
-    for k in range(N_KEYED):
-        state[COUNT + k] += piece[COUNT + k]
-        state[HI + k], state[LO + k] = dd_add(state[HI + k], state[LO + k], piece[PIECE_SUM + k], 0.0)
-    state[ADV_MIN] = min(state[ADV_MIN], piece[PIECE_ADV_MIN])
-    state[ADV_MAX] = max(state[ADV_MAX], piece[PIECE_ADV_MAX])
-    state[FLAGS] = int(state[FLAGS]) | int(piece[PIECE_FLAGS])
+# ------------------------------------------------------------------------------------------- pieces
 
 
-@jit()
-def add_state(state: Floats, other: Floats) -> None:
-    """Add the state of a group in one file to its state over the files before."""
-    state[STORED] += other[STORED]
-    state[VALID] += other[VALID]
-    for k in range(N_KEYED):
-        state[COUNT + k] += other[COUNT + k]
-        state[HI + k], state[LO + k] = dd_add(state[HI + k], state[LO + k], other[HI + k], other[LO + k])
-    state[ADV_MIN] = min(state[ADV_MIN], other[ADV_MIN])
-    state[ADV_MAX] = max(state[ADV_MAX], other[ADV_MAX])
-    state[FLAGS] = int(state[FLAGS]) | int(other[FLAGS])
+@jit
+def _add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
+    """Add pieces, in order, to the states at these places; none at place -1."""
+    for j in range(places.size):
+        at = places[j]
+        if at >= 0:
+            for k in range(COUNT + N_KEYED):
+                states[at, k] += pieces[j, k]
+            for k in range(N_KEYED):
+                states[at, HI + k], states[at, LO + k] = dd_add(
+                    states[at, HI + k], states[at, LO + k], pieces[j, PIECE_SUM + k], 0.0
+                )
+            states[at, ADV_MIN] = min(states[at, ADV_MIN], pieces[j, PIECE_ADV_MIN])
+            states[at, ADV_MAX] = max(states[at, ADV_MAX], pieces[j, PIECE_ADV_MAX])
+            states[at, FLAGS] = int(states[at, FLAGS]) | int(pieces[j, PIECE_FLAGS])
 
 
-@jit()
-def _keep_extreme(which: int, value: float, row: int, extremes: Floats, places: Ints) -> None:
-    """Keep a smallest and a largest value, with the first row of the sequence that had it first."""
-    if value < extremes[which, 0]:
-        extremes[which, 0], places[which, 0] = value, row
-    if value > extremes[which, 1]:
-        extremes[which, 1], places[which, 1] = value, row
+def _new_states(first_rows: Ints) -> Floats:
+    """Return states without a token that begin in these rows."""
+    states = np.zeros((first_rows.size, N_STATE))
+    states[:, ADV_MIN], states[:, ADV_MAX], states[:, FIRST_ROW] = np.inf, -np.inf, first_rows
+    return states
 
 
-@jit()
-def _tally(
-    terms: Ints, which: int, flags: int, nan: int, posinf: int, neginf: int, neginf_counts: bool
-) -> None:
-    """Count a term that values which are not finite would have made NaN or infinite."""
-    if flags & nan or (flags & posinf and flags & neginf):
-        terms[which, NAN] += 1
-    elif flags & posinf:
-        terms[which, POSINF] += 1
-    elif flags & neginf and neginf_counts:
-        terms[which, NEGINF] += 1
-
-
-@jit()
-def close_sequence(
-    state: Floats,
-    floor: float,
-    ceiling: float,
-    hi: Floats,
-    lo: Floats,
-    nonfinite: Ints,
-    terms: Ints,
-    extremes: Floats,
-    places: Ints,
-) -> None:
-    """Add a finished sequence to the sums over sequences.
-
-    Parameters
-    ----------
-    state : (N_STATE,) float64
-    floor, ceiling : float
-        The clip interval, for the vote of the geometric ratio.
-    hi, lo : (n_sequence_sums,) float64; nonfinite, terms : (n_sequence_sums, 3) int64
-        `nonfinite` counts sums that overflow, `terms` what values that are not finite would have made.
-    extremes : (N_EXTREMES, 2) float64; places : (N_EXTREMES, 2) int64
-        Smallest and largest, and the row where that sequence begins.
-    """
-    _keep_extreme(X_LENGTH, state[STORED], int(state[FIRST_ROW]), extremes, places)
-    if state[VALID] == 0.0:
-        return
-    add_to(hi, lo, S_SEQUENCES, 1.0, 0.0, nonfinite)
-    for k in range(N_KEYED):
-        n = state[COUNT + k]
-        if n > 0.0:
-            add_to(hi, lo, S_COUNT + k, 1.0, 0.0, nonfinite)
-            add_to(hi, lo, S_MEAN + k, state[HI + k] / n, state[LO + k] / n, nonfinite)
-            add_to(hi, lo, S_TOTAL + k, state[HI + k], state[LO + k], nonfinite)
-    flags = int(state[FLAGS])
-    if flags:
-        for which in (S_GEO, S_PRODUCT):
-            _tally(terms, which, flags, FLAG_RATIO_NAN, FLAG_RATIO_POSINF, FLAG_RATIO_NEGINF, False)
-        _tally(terms, S_LOG_RATIO_SUM, flags, FLAG_RATIO_NAN, FLAG_RATIO_POSINF, FLAG_RATIO_NEGINF, True)
-        for which in (S_MEAN + OF_LOSS, S_TOTAL + OF_LOSS):
-            _tally(terms, which, flags, FLAG_LOSS_NAN, FLAG_LOSS_POSINF, FLAG_LOSS_NEGINF, True)
-    n = state[COUNT + OF_LOG_RATIO]
-    if n > 0.0:
-        total = state[HI + OF_LOG_RATIO] + state[LO + OF_LOG_RATIO]
-        ratio = exp(total / n)
-        add_to(hi, lo, S_GEO, ratio, 0.0, nonfinite)
-        add_to(hi, lo, S_PRODUCT, exp(total), 0.0, nonfinite)
-        add_to(hi, lo, S_OUTSIDE, 1.0 if ratio < floor or ratio > ceiling else 0.0, 0.0, nonfinite)
-        row = int(state[FIRST_ROW])
-        _keep_extreme(X_GEO, total / n, row, extremes, places)
-        _keep_extreme(X_LOG_RATIO, total, row, extremes, places)
-
-
-@jit()
-def add_rows(
-    rows: Ints,
-    pieces: Floats,
-    state: Floats,
-    open_row: Ints,
-    floor: float,
-    ceiling: float,
-    hi: Floats,
-    lo: Floats,
-    nonfinite: Ints,
-    terms: Ints,
-    extremes: Floats,
-    places: Ints,
-) -> None:
+def add_rows(rows: Ints, pieces: Floats, state: Floats, open_row: Ints, *targets: *Targets) -> None:
     """Add pieces of sequences that follow each other, one a row; a new row closes the sequence before it.
 
     Parameters
     ----------
     rows : (n_pieces,) int64
         The row of each piece.
+    pieces : (n_pieces, N_PIECE) float64
     state : (N_STATE,) float64; open_row : (1,) int64
-        The sequence that is open; row -1: none.
+        The sequence that is open; row -1: none. Both are replaced by what is open afterwards.
+    targets
+        What follows `states` in `close_rows`.
     """
-    for j in range(rows.size):
-        if rows[j] != open_row[0]:
-            if open_row[0] >= 0:
-                close_sequence(state, floor, ceiling, hi, lo, nonfinite, terms, extremes, places)
-            open_row[0] = rows[j]
-            clear_state(state, rows[j])
-        add_piece(state, pieces[j])
+    begins = np.flatnonzero(np.diff(rows, prepend=open_row[0]))
+    states = np.concatenate([state[None], _new_states(rows[begins])])
+    places = np.zeros(rows.size, dtype=np.int64)
+    places[begins] = 1
+    _add_pieces(np.cumsum(places), pieces, states)
+    started = 1 if open_row[0] < 0 else 0
+    close_rows(np.arange(started, states.shape[0] - 1), states, *targets)
+    state[:], open_row[0] = states[-1], rows[-1]
 
 
-@jit()
-def _slot_of(table: NDArray[np.int32], keys: Ints, first: int, second: int) -> int:
-    """Return the slot that holds a key, or the empty one where it belongs (linear probing)."""
+# ------------------------------------------------------------------------------------------- closing
+
+
+@jit
+def _terms(order: Ints, states: Floats, floor: float, ceiling: float, rows: Floats) -> None:
+    """Write what each sequence with a token adds to every sum: a row, and one for the low parts."""
+    for j in range(order.size):
+        at = order[j]
+        rows[2 * j, S_SEQUENCES] = 1.0
+        for k in range(N_KEYED):
+            n = states[at, COUNT + k]
+            if n > 0.0:
+                rows[2 * j, S_COUNT + k] = 1.0
+                for low in range(2):
+                    part = states[at, HI + N_KEYED * low + k]
+                    rows[2 * j + low, S_MEAN + k] = part / n
+                    rows[2 * j + low, S_TOTAL + k] = part
+        n = states[at, COUNT + OF_LOG_RATIO]
+        if n > 0.0:
+            power = states[at, HI + OF_LOG_RATIO] + states[at, LO + OF_LOG_RATIO]
+            rows[2 * j, S_PRODUCT] = power
+            rows[2 * j, S_GEO] = power / n
+            for which in range(S_GEO, S_GEO + 2):
+                rows[2 * j, which] = exp(rows[2 * j, which])
+            rows[2 * j, S_OUTSIDE] = rows[2 * j, S_GEO] < floor or rows[2 * j, S_GEO] > ceiling
+
+
+def close_rows(
+    order: Ints,
+    states: Floats,
+    floor: float,
+    ceiling: float,
+    hi: Floats,
+    lo: Floats,
+    nonfinite: Ints,
+    terms: Ints,
+    extremes: Floats,
+    places: Ints,
+) -> None:
+    """Add finished sequences to the sums over sequences, in the order given.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Rows of `states`.
+    states : (n_states, N_STATE) float64
+    floor, ceiling : float
+        The clip interval, for the vote of the geometric ratio.
+    hi, lo : (n_sequence_sums,) float64; nonfinite, terms : (n_sequence_sums, 3) int64
+        `nonfinite` counts sums that overflow, `terms` what values that are not finite would have made.
+    extremes : (N_EXTREMES, 2) float64; places : (N_EXTREMES, 2) int64
+        Smallest and largest, and the row where that sequence begins; the first of equal ones.
+    """
+    _keep_extremes(X_LENGTH, states[order, STORED], states[order, FIRST_ROW], extremes, places)
+    order = order[states[order, VALID] > 0.0]
+    rows = np.zeros((2 * order.size, N_SUMS))
+    _terms(order, states, floor, ceiling, rows)
+    add_rows_of_sums(rows, hi, lo, nonfinite)
+    _tally(states[order, FLAGS].astype(np.int64), terms)
+    order = order[states[order, COUNT + OF_LOG_RATIO] > 0.0]
+    total = states[order, HI + OF_LOG_RATIO] + states[order, LO + OF_LOG_RATIO]
+    first = states[order, FIRST_ROW]
+    _keep_extremes(X_LOG_RATIO, total, first, extremes, places)
+    _keep_extremes(X_GEO, total / states[order, COUNT + OF_LOG_RATIO], first, extremes, places)
+
+
+def close_sequence(state: Floats, *targets: *Targets) -> None:
+    """Add one finished sequence to the sums over sequences; parameters as in `close_rows`."""
+    close_rows(np.zeros(1, dtype=np.int64), state[None], *targets)
+
+
+def _keep_extremes(which: int, values: Floats, rows: Floats, extremes: Floats, places: Ints) -> None:
+    """Keep the smallest and the largest value where they go further, and where they stand."""
+    if values.size:
+        low, high = int(values.argmin()), int(values.argmax())
+        if values[low] < extremes[which, 0]:
+            extremes[which, 0], places[which, 0] = values[low], rows[low]
+        if values[high] > extremes[which, 1]:
+            extremes[which, 1], places[which, 1] = values[high], rows[high]
+
+
+def _tally(flags: Ints, terms: Ints) -> None:
+    """Count the terms that sequences' values which are not finite would have made NaN or infinite."""
+    if not flags.any():
+        return
+    for (nan, posinf, neginf), sums in (
+        (_RATIO_FLAGS, (S_GEO, S_PRODUCT, S_TOTAL + OF_LOG_RATIO)),
+        (_LOSS_FLAGS, (S_MEAN + OF_LOSS, S_TOTAL + OF_LOSS)),
+    ):
+        up, down = flags & posinf != 0, flags & neginf != 0
+        is_nan = (flags & nan != 0) | (up & down)
+        for which in sums:
+            terms[which, NAN] += is_nan.sum()
+            terms[which, POSINF] += (up & ~is_nan).sum()
+            if which not in (S_GEO, S_PRODUCT):  # exp(-inf) is 0, which is finite
+                terms[which, NEGINF] += (down & ~is_nan).sum()
+
+
+# ------------------------------------------------------------------------------------------- keys
+
+
+@jit
+def _enter(
+    table: Slots,
+    keys: Ints,
+    n: int,
+    limit: int,
+    first: Ints,
+    second: Ints,
+    known: Bytes,
+    places: Ints,
+) -> tuple[int, int]:
+    """Find the place of each key, entering those not yet there while there are fewer than `limit`.
+
+    Open addressing with linear probing; place -1 where `known` is 0. Returns how many keys there are then,
+    and for how many of the given ones there was a place.
+    """
     last = table.size - 1
-    mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second) * np.uint64(
-        0xC2B2AE3D27D4EB4F
-    )
-    mixed ^= mixed >> np.uint64(29)
-    slot = int((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(32)) & last
-    while table[slot] >= 0:
-        row = table[slot]
-        if keys[row, 0] == first and keys[row, 1] == second:
-            break
-        slot = (slot + 1) & last
-    return slot
+    for j in range(first.size):
+        places[j] = -1
+        if known.size == 0 or known[j] != 0:
+            mixed = np.uint64(first[j]) * np.uint64(0x9E3779B97F4A7C15)
+            mixed += np.uint64(second[j]) * np.uint64(0xC2B2AE3D27D4EB4F)
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            slot = np.int64(mixed >> np.uint64(32)) & last
+            at = table[slot]
+            while at >= 0 and (keys[at, 0] != first[j] or keys[at, 1] != second[j]):
+                slot = (slot + 1) & last
+                at = table[slot]
+            if at < 0:
+                if n >= limit:
+                    return n, j
+                at = table[slot] = n
+                keys[n, 0], keys[n, 1] = first[j], second[j]
+                n += 1
+            places[j] = at
+    return n, first.size
 
 
-@jit()
-def rebuild(table: NDArray[np.int32], keys: Ints, n: int) -> None:
-    """Enter the first n rows into an empty table."""
+def rebuild(table: Slots, keys: Ints, n: int) -> None:
+    """Enter the first n rows of `keys` into a table emptied before."""
     table[:] = -1
-    for row in range(n):
-        table[_slot_of(table, keys, keys[row, 0], keys[row, 1])] = row
+    first, second = keys[:n].T.copy()
+    _enter(table, keys, 0, n, first, second, _NO_BYTES, np.empty(n, dtype=np.int64))
 
 
-@jit()
-def find(table: NDArray[np.int32], keys: Ints, first: int, second: int) -> int:
+def find(table: Slots, keys: Ints, first: int, second: int) -> int:
     """Return the row of a key, or -1."""
-    return int(table[_slot_of(table, keys, first, second)])
+    place = np.empty(1, dtype=np.int64)
+    _, found = _enter(table, keys, 0, 0, np.array([first]), np.array([second]), _NO_BYTES, place)
+    return int(place[0]) if found else -1
 
 
-@jit()
 def add_keyed(
-    table: NDArray[np.int32],
+    table: Slots,
     keys: Ints,
     states: Floats,
     touched: Ints,
@@ -256,27 +276,21 @@ def add_keyed(
     rows : (n_pieces,) int64
         The row where each piece stands.
     """
-    for j in range(first.size):
-        if known.size > 0 and known[j] == 0:
-            continue
-        slot = _slot_of(table, keys, first[j], second[j])
-        place = table[slot]
-        if place < 0:
-            if n >= limit:
-                return n, j
-            place = n
-            table[slot] = place
-            keys[place, 0], keys[place, 1] = first[j], second[j]
-            clear_state(states[place], rows[j])
-            n += 1
-        add_piece(states[place], pieces[j])
-        touched[place] = clock + j
-    return n, first.size
+    places = np.empty(first.size, dtype=np.int64)
+    after, taken = _enter(table, keys, n, limit, first, second, known, places)
+    there = np.flatnonzero(places[:taken] >= 0)
+    places = places[:taken]
+    sight = np.full(after, taken)
+    np.minimum.at(sight, places[there], there)
+    states[n:after] = _new_states(rows[sight[n:]])
+    touched[n:after] = 0
+    np.maximum.at(touched, places[there], clock + there)
+    _add_pieces(places, pieces, states)
+    return after, taken
 
 
-@jit()
 def merge_keyed(
-    table: NDArray[np.int32],
+    table: Slots,
     keys: Ints,
     states: Floats,
     n: int,
@@ -286,51 +300,27 @@ def merge_keyed(
     n_other: int,
 ) -> int:
     """Add one file's groups to those before; return how many there are, or -1 beyond `limit`."""
-    for j in range(n_other):
-        slot = _slot_of(table, keys, other_keys[j, 0], other_keys[j, 1])
-        row = table[slot]
-        if row < 0:
-            if n >= limit:
-                return -1
-            row = n
-            table[slot] = row
-            keys[row, 0], keys[row, 1] = other_keys[j, 0], other_keys[j, 1]
-            clear_state(states[row], other_states[j, FIRST_ROW])
-            n += 1
-        add_state(states[row], other_states[j])
-    return n
+    first, second = other_keys[:n_other].T.copy()
+    others, places = other_states[:n_other], np.empty(n_other, dtype=np.int64)
+    after, taken = _enter(table, keys, n, limit, first, second, _NO_BYTES, places)
+    if taken < n_other:
+        return -1
+    states[n:after] = _new_states(others[places >= n, FIRST_ROW].astype(np.int64))
+    pieces = np.zeros((2, n_other, len(PIECE)))
+    pieces[0, :, : COUNT + N_KEYED] = others[:, : COUNT + N_KEYED]
+    pieces[0, :, PIECE_SUM : PIECE_SUM + N_KEYED] = others[:, HI : HI + N_KEYED]
+    pieces[1, :, PIECE_SUM : PIECE_SUM + N_KEYED] = others[:, LO : LO + N_KEYED]
+    pieces[:, :, PIECE_ADV_MIN], pieces[:, :, PIECE_ADV_MAX] = others[:, ADV_MIN], others[:, ADV_MAX]
+    pieces[0, :, PIECE_FLAGS] = others[:, FLAGS]
+    for part in pieces:
+        _add_pieces(places, part, states)
+    return after
 
 
-@jit()
-def close_rows(
-    order: Ints,
-    states: Floats,
-    floor: float,
-    ceiling: float,
-    hi: Floats,
-    lo: Floats,
-    nonfinite: Ints,
-    terms: Ints,
-    extremes: Floats,
-    places: Ints,
-) -> None:
-    """Close sequences in the order given."""
-    for j in range(order.size):
-        close_sequence(states[order[j]], floor, ceiling, hi, lo, nonfinite, terms, extremes, places)
-
-
-@jit()
-def mean_over_groups(states: Floats, n: int, which: int, limits: Floats) -> int:
-    """Return sums over groups of their token means, as a pair, and the number of groups with a token.
-
-    `limits` (2,) is the pair to add to.
-    """
-    groups = 0
-    for row in range(n):
-        count = states[row, COUNT + which]
-        if count > 0.0:
-            groups += 1
-            limits[0], limits[1] = dd_add(
-                limits[0], limits[1], states[row, HI + which] / count, states[row, LO + which] / count
-            )
-    return groups
+def mean_over_groups(states: Floats, n: int, which: int, pair: Floats) -> int:
+    """Add the token mean of each of n groups to `pair`, (2,) float64; return how many have a token."""
+    states = states[:n]
+    states = states[states[:, COUNT + which] > 0.0]
+    means = states[:, [HI + which, LO + which]] / states[:, COUNT + which : COUNT + which + 1]
+    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], np.zeros((1, 3), dtype=np.int64))
+    return int(states.shape[0])

@@ -27,26 +27,28 @@ from __future__ import annotations
 import numba
 import numpy as np
 from ppocli.core.formats import FORMATS
-from ppocli.kernels._jit import jit
+from ppocli.kernels import _jit
+from ppocli.kernels._jit import jit, parallel
 from ppocli.kernels.math import exp
 
 LIMIT = FORMATS["float16"].max_finite
 
-@jit()
+@jit
 def add_limit(x):
     return exp(x) + LIMIT
 
-@jit(parallel=True)
-def work(x, out, workers):
-    for i in numba.prange(x.size):
+@parallel
+def work(worker, n_workers, x, out, threads):
+    for i in range(worker * x.size // n_workers, (worker + 1) * x.size // n_workers):
         out[i] = add_limit(x[i])
-        workers[i] = numba.get_thread_id()
+        threads[i] = numba.get_thread_id()
 
 def run():
+    numba.get_num_threads()  # starts the threads, as get_thread_id needs them
     x = np.linspace(-1.0, 1.0, 256)
-    out, workers = np.empty_like(x), np.empty(x.size, np.int64)
-    work(x, out, workers)
-    return out, len(set(workers.tolist()))
+    out, threads = np.empty_like(x), np.empty(x.size, np.int64)
+    work(_jit.thread_count(), x, out, threads)
+    return out, len(set(threads.tolist()))
 """
 """A kernel inside the package, with a helper in another module of it and a constant from `core`."""
 
@@ -102,13 +104,13 @@ def warm(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
 # ---- arithmetic ------------------------------------------------------------------------------------------
 
 
-@jit()
+@jit
 def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> None:
     for i in range(a.size):
         out[i] = a[i] * b[i] + c[i]
 
 
-@jit()
+@jit
 def total(x: np.ndarray) -> float:
     result = 0.0
     for i in range(x.size):
@@ -116,7 +118,7 @@ def total(x: np.ndarray) -> float:
     return result
 
 
-@jit()
+@jit
 def divide(a: float, b: float) -> float:
     return a / b
 
@@ -340,7 +342,7 @@ def test_nothing_is_said_without_a_callback(settings: dict[str, str]) -> None:
     ("file", "old", "new", "result"),
     [
         ("kernels/math.py", "Q0 = 0.5\n", "Q0 = 0.25\n", None),
-        ("core/formats.py", "65504.0", "0.0", "2.718281828459045"),
+        ("core/formats.py", "65504.0", "1.0", "3.718281828459045"),
     ],
 )
 def test_an_edited_constant_is_seen_by_the_next_process(
@@ -494,6 +496,7 @@ def load_the_compiler(x):
     for i in numba.prange(x.size):
         x[i] += 1.0
 import numpy as np
+import numpy.typing
 load_the_compiler(np.zeros(4))
 os.setgid(65534)
 os.setuid(65534)
