@@ -15,13 +15,12 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppocli.core import reference
-from ppocli.core.objectives import SEQUENCE_OBJECTIVES, ObjectiveSpec
+from ppocli.core.spec import SEQUENCE_OBJECTIVES
 from ppocli.core.token_objectives import (
     ObjectiveTerms,
     clamped,
@@ -42,7 +41,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+PIECE = 256
+"""Tokens of a sequence that are summed at a time: errors grow with a sum's parts, not with its terms."""
+
+
 class Sequences:
     """Which tokens belong together. A sequence without a valid token is not there: it counts nowhere.
 
@@ -54,8 +56,16 @@ class Sequences:
         Valid tokens of each sequence, at least 1.
     """
 
-    index: NDArray[np.intp]
-    lengths: NDArray[np.int64]
+    __slots__ = ("_cuts", "_first_cuts", "_order", "index", "lengths")
+
+    def __init__(self, index: NDArray[np.intp], lengths: NDArray[np.int64]) -> None:
+        self.index, self.lengths = index, lengths
+        together = bool((index[1:] >= index[:-1]).all())
+        self._order = None if together else np.argsort(index, kind="stable")
+        n_pieces = -(-lengths // PIECE)
+        self._first_cuts = np.cumsum(n_pieces) - n_pieces
+        within = np.arange(int(n_pieces.sum())) - np.repeat(self._first_cuts, n_pieces)
+        self._cuts = np.repeat(np.cumsum(lengths) - lengths, n_pieces) + PIECE * within
 
     @classmethod
     def from_ids(cls, ids: NDArray[Any]) -> Sequences:
@@ -67,11 +77,16 @@ class Sequences:
     def from_offsets(cls, offsets: NDArray[np.int64]) -> Sequences:
         """Make them from the bounds of contiguous sequences, (m + 1,); empty ones are left out."""
         lengths = np.diff(offsets)
-        return cls.from_ids(np.repeat(np.arange(lengths.size), lengths))
+        lengths = lengths[lengths > 0].astype(np.int64)
+        return cls(np.repeat(np.arange(lengths.size), lengths), lengths)
 
     def total(self, values: Floats) -> Floats:
         """Return the sum over the tokens of each sequence, (m,)."""
-        return np.bincount(self.index, weights=values, minlength=self.lengths.size).astype(np.float64)
+        return self._reduce(np.add, values)
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest value of each sequence, (m,)."""
+        return self._reduce(np.maximum, values)
 
     def mean(self, values: Floats) -> Floats:
         """Return the mean over the tokens of each sequence, (m,)."""
@@ -81,12 +96,21 @@ class Sequences:
         """Return each sequence's value at every one of its tokens, (n,)."""
         return values[self.index]
 
+    def _reduce(self, operation: np.ufunc, values: Floats) -> Floats:
+        """Reduce in pieces, then the pieces."""
+        if self.lengths.size == 0:
+            return np.zeros(0)
+        ordered = values if self._order is None else values[self._order]
+        pieces = operation.reduceat(ordered, self._cuts)
+        out: Floats = operation.reduceat(pieces, self._first_cuts)
+        return out
+
 
 def objective_terms(
     log_probs: Floats,
     old_log_probs: Floats,
     advantages: Floats,
-    spec: ObjectiveSpec,
+    spec: LossSpec,
     *,
     rollout_log_probs: Floats | None = None,
     sequences: Sequences | None = None,
@@ -96,7 +120,7 @@ def objective_terms(
     Parameters
     ----------
     log_probs, old_log_probs, advantages : (n,) float64
-    spec : ObjectiveSpec
+    spec : LossSpec
     rollout_log_probs : (n,) float64, optional
         Needed by decoupled.
     sequences : Sequences, optional
@@ -113,7 +137,7 @@ def objective_terms(
     if spec.objective == "gspo":
         return gspo(log_ratio, advantages, sequences, spec)
     if spec.objective == "gmpo":
-        return gmpo(log_ratio, advantages, sequences, spec.bounds)
+        return gmpo(log_ratio, advantages, sequences, spec)
     return vespo(log_probs, log_ratio, advantages, sequences, spec)
 
 
@@ -136,10 +160,11 @@ def through_sequence(gradient: Floats, sequences: Sequences, kind: str = "geomet
     return sequences.spread(over)
 
 
-def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec) -> ObjectiveTerms:
+def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec) -> ObjectiveTerms:
     """Return loss = -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), s the sequence's ratio [1]_.
 
-    `dual_clip`, `delta` and `log_ratio_clamp` act on s as they do on a token's ratio in `reference.ppo_loss`.
+    `dual_clip`, `delta` and `log_ratio_clamp` act on s as they do on a token's ratio in `reference.ppo_loss`;
+    log s is at most `log_ratio_ceiling`, and has no slope where that holds it back.
     The masks are the token vote: every token has its sequence's ratio and its own advantage.
 
     gradient = the sequence's mean (product ratio: sum) of d loss / d log s: s depends on all its tokens. With
@@ -148,25 +173,25 @@ def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: Obje
     """
     kind = spec.sequence_ratio
     shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind))
-    gradient = reference.loss_gradient(shared, advantages, spec.bounds)
+    held_back = spec.log_ratio_ceiling is not None and shared > spec.log_ratio_ceiling
+    shared = np.where(held_back, spec.log_ratio_ceiling or 0.0, shared)
+    gradient = np.where(held_back, 0.0, reference.loss_gradient(shared, advantages, spec))
     if not spec.gspo_token_gradient:
         gradient = through_sequence(gradient, sequences, kind)
     return ObjectiveTerms(
-        reference.ppo_loss(shared, advantages, spec.bounds),
+        reference.ppo_loss(shared, advantages, spec),
         gradient,
-        reference.clip_masks(shared, advantages, spec.bounds),
+        reference.clip_masks(shared, advantages, spec),
     )
 
 
-def sequence_votes(
-    log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec
-) -> ClipMasks:
+def sequence_votes(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec) -> ClipMasks:
     """Return the clip decisions of gspo with one vote per sequence, (m,) bool.
 
     The sequence's ratio against the bounds; the active masks take the sign of the sequence's mean advantage.
     """
     log_s = log_sequence_ratio(log_ratio, sequences, spec.sequence_ratio)
-    return reference.clip_masks(log_s, sequences.mean(advantages), spec.bounds)
+    return reference.clip_masks(log_s, sequences.mean(advantages), spec)
 
 
 def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: LossSpec) -> ObjectiveTerms:
@@ -194,14 +219,14 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
 
 
 def vespo(
-    log_probs: Floats, log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: ObjectiveSpec
+    log_probs: Floats, log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec
 ) -> ObjectiveTerms:
     """Return loss = -phi(w) A log_probs, w = exp(sum log_ratio) the sequence's ratio, phi a constant [4]_.
 
     phi is `vespo_weight` with `vespo_k_pos`, `vespo_lambda_pos` where A >= 0 and `_neg` where A < 0.
     gradient = -phi A. Nothing counts as clipped. `log_ratio_clamp` holds each token's log_ratio.
     """
-    bounded = clamped(log_ratio, spec.bounds.log_ratio_clamp)
+    bounded = clamped(log_ratio, spec.log_ratio_clamp)
     log_w = sequences.spread(log_sequence_ratio(bounded, sequences, "product"))
     negative = advantages < 0.0
     phi = vespo_weight(

@@ -21,7 +21,24 @@ AGGREGATIONS = (
 )
 ADV_NORMS = ("none", "batch")
 ADV_NORM_FORMS = ("add", "max", "var")
-OBJECTIVES = ("ppo",)
+OBJECTIVES = (
+    "ppo",
+    "is",
+    "reinforce",
+    "gspo",
+    "cispo",
+    "sapo",
+    "gmpo",
+    "dppo-tv",
+    "dppo-kl",
+    "dro",
+    "vespo",
+    "decoupled",
+)
+SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
+"""Those in which a token's loss depends on its whole sequence."""
+
+SEQUENCE_RATIOS = ("geometric", "product")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +47,41 @@ class LossSpec:
 
     Attributes
     ----------
-    objective : {"ppo"}
+    objective : str
+        One of `OBJECTIVES`; the formulas are in `core.token_objectives` and `core.sequence_objectives`.
     clip_low, clip_high : float
-        The ratio is clipped to [1 - clip_low, 1 + clip_high]; 0 <= clip_low <= 1, clip_high >= 0.
+        The ratio is clipped to [1 - clip_low, 1 + clip_high]; 0 <= clip_low <= 1, clip_high >= 0. They bound
+        the logarithm of the ratio in gmpo, the difference of the probabilities in dppo-tv, the divergence in
+        dppo-kl.
     dual_clip : float, optional
         c > 1: where the advantage is negative, a token's loss is at most -c * advantage.
     delta : float, optional
         Upper bound on the ratio of the unclipped branch; greater than 1 + clip_high.
     log_ratio_clamp : float, optional
         Ratios, losses and clip fractions use log_ratio clamped to plus or minus this; KLs and overflow do
-        not.
+        not. In gspo it holds the sequence's.
+    log_ratio_ceiling : float, optional
+        gspo: the logarithm of a sequence's ratio is at most this (verl and SkyRL: 10); positive.
+    cispo_low, cispo_high : float, optional
+        Absolute bounds of the ratio, 0 <= cispo_low <= cispo_high. None: 1 - clip_low and 1 + clip_high.
+        TRL bounds from above only: cispo_low = 0.
+    sapo_tau_pos, sapo_tau_neg : float
+        Temperatures of the gate for A > 0 and for all others; positive.
+    sequence_ratio : {"geometric", "product"}
+        gspo: exp(mean log_ratio) or exp(sum log_ratio).
+    gspo_token_gradient : bool
+        gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
+    dppo_weight_cap : float, optional
+        c > 0: the loss is -min(ratio, c) A log_probs, the weight a constant (verl). None: -ratio A.
+    dppo_kl_eps : float
+        Added to 1 - p on both sides of the binary KL; at least 0, 1e-8 in verl and SkyRL.
+    dro_beta : float
+        Weight of the quadratic penalty, at least 0.
+    vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg : float
+        Exponents of the weight for A >= 0 and for A < 0: k at least 0, lambda positive. The defaults are
+        TRL's.
+    rollout_is_cap : float, optional
+        The weight exp(old_log_probs - rollout_log_probs) is at most this; positive. None: no bound.
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
@@ -69,6 +111,21 @@ class LossSpec:
     dual_clip: float | None = None
     delta: float | None = None
     log_ratio_clamp: float | None = None
+    log_ratio_ceiling: float | None = None
+    cispo_low: float | None = None
+    cispo_high: float | None = None
+    sapo_tau_pos: float = 1.0
+    sapo_tau_neg: float = 1.05
+    sequence_ratio: str = "geometric"
+    gspo_token_gradient: bool = False
+    dppo_weight_cap: float | None = None
+    dppo_kl_eps: float = 0.0
+    dro_beta: float = 0.05
+    vespo_k_pos: float = 2.0
+    vespo_lambda_pos: float = 3.0
+    vespo_k_neg: float = 3.0
+    vespo_lambda_neg: float = 2.0
+    rollout_is_cap: float | None = None
     agg: str = "token-mean"
     horizon: int | None = None
     adv_norm: str = "none"
@@ -85,6 +142,7 @@ class LossSpec:
         for one in fields(self):
             object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
+        choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
         choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
@@ -120,9 +178,40 @@ class LossSpec:
             if coefficient is not None and not math.isfinite(coefficient):
                 raise UsageProblem(f"{flag} must be finite, not {coefficient:g}")
 
+        for name in _AT_LEAST_0 + _ABOVE_0:
+            _check(name, getattr(self, name), above_zero=name in _ABOVE_0)
+        low, high = self.cispo_bounds
+        if low > high:
+            raise UsageProblem(f"cispo_low = {low:g} is above cispo_high = {high:g}")
+
+    @property
+    def cispo_bounds(self) -> tuple[float, float]:
+        """The interval that cispo clips the ratio to."""
+        low, high = self.cispo_low, self.cispo_high
+        return 1.0 - self.clip_low if low is None else low, 1.0 + self.clip_high if high is None else high
+
     def to_dict(self) -> dict[str, Any]:
         """Return all settings by name, as they are echoed in `settings`."""
         return asdict(self)
+
+
+_AT_LEAST_0 = ("cispo_low", "cispo_high", "dppo_kl_eps", "dro_beta", "vespo_k_pos", "vespo_k_neg")
+_ABOVE_0 = (
+    "log_ratio_ceiling",
+    "sapo_tau_pos",
+    "sapo_tau_neg",
+    "vespo_lambda_pos",
+    "vespo_lambda_neg",
+    "dppo_weight_cap",
+    "rollout_is_cap",
+)
+
+
+def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
+    """Refuse a number that is negative, not finite or, with `above_zero`, zero; None passes."""
+    if value is not None and not (0.0 <= value < math.inf and (value > 0.0 or not above_zero)):
+        least = "above 0" if above_zero else "of at least 0"
+        raise UsageProblem(f"{name} is a finite number {least}, not {value:g}")
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:
@@ -132,6 +221,8 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     try:
         if kind.startswith("str") and isinstance(value, str):
             return value
+        if kind.startswith("bool") and isinstance(value, (bool, int)):
+            return bool(value)
         if kind.startswith("int") and not isinstance(value, bool):
             return operator.index(value)
         if kind.startswith("float") and not isinstance(value, (bool, str)):

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.core import reference
-from ppocli.core.objectives import SEQUENCE_OBJECTIVES, ObjectiveSpec
 from ppocli.core.reference import ClipMasks
+from ppocli.core.spec import SEQUENCE_OBJECTIVES
 from ppocli.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def token_terms(
     log_probs: Floats,
     old_log_probs: Floats,
     advantages: Floats,
-    spec: ObjectiveSpec,
+    spec: LossSpec,
     rollout_log_probs: Floats | None = None,
 ) -> ObjectiveTerms:
     """Return loss, gradient and clip decisions of each token under `spec.objective`.
@@ -78,10 +78,10 @@ def token_terms(
     if spec.objective in SEQUENCE_OBJECTIVES:
         raise UsageProblem(f"'{spec.objective}' needs to know which tokens belong together")
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
-    clamp = spec.bounds.log_ratio_clamp
+    clamp = spec.log_ratio_clamp
     match spec.objective:
         case "is":
-            return importance_sampling(log_ratio, advantages, spec.bounds)
+            return importance_sampling(log_ratio, advantages, spec)
         case "reinforce":
             return reinforce(log_probs, advantages)
         case "cispo":
@@ -96,8 +96,8 @@ def token_terms(
             if rollout_log_probs is None:
                 raise UsageProblem("'decoupled' needs rollout_log_probs, the policy that sampled the tokens")
             weight = behaviour_weight(old_log_probs, rollout_log_probs, spec.rollout_is_cap)
-            return decoupled(log_ratio, advantages, weight, spec.bounds)
-    return ppo(log_ratio, advantages, spec.bounds)
+            return decoupled(log_ratio, advantages, weight, spec)
+    return ppo(log_ratio, advantages, spec)
 
 
 def ppo(log_ratio: Floats, advantages: Floats, bounds: LossSpec) -> ObjectiveTerms:
@@ -160,7 +160,7 @@ def sapo(
     return ObjectiveTerms(loss + 0.0, held(gradient, log_ratio, clamp) + 0.0, unclipped(loss))
 
 
-def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: ObjectiveSpec) -> ObjectiveTerms:
+def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: LossSpec) -> ObjectiveTerms:
     """Return loss = -ratio A inside the trust region, 0 outside of it on the side that A pushes to [5]_.
 
     With p = exp(log_probs), q = exp(old_log_probs): under dppo-tv `high` is p - q > clip_high and `low` is
@@ -176,21 +176,19 @@ def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: Obj
     masks = trust_region(log_probs, old_log_probs, advantages, spec)
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
     if spec.dppo_weight_cap is None:
-        kept = importance_sampling(log_ratio, advantages, spec.bounds)
+        kept = importance_sampling(log_ratio, advantages, spec)
     else:
-        weight = np.minimum(reference.ratio(log_ratio, spec.bounds.log_ratio_clamp), spec.dppo_weight_cap)
+        weight = np.minimum(reference.ratio(log_ratio, spec.log_ratio_clamp), spec.dppo_weight_cap)
         kept = weighted_log_probs(weight, log_probs, advantages, masks)
     dropped = masks.active_low | masks.active_high
     return ObjectiveTerms(np.where(dropped, 0.0, kept.loss), np.where(dropped, 0.0, kept.gradient), masks)
 
 
-def trust_region(
-    log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: ObjectiveSpec
-) -> ClipMasks:
+def trust_region(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: LossSpec) -> ClipMasks:
     """Return which tokens are outside the trust region of dppo-tv or dppo-kl [5]_; see `dppo`."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         difference = np.exp(log_probs) - np.exp(old_log_probs)
-    low, high = spec.bounds.clip_low, spec.bounds.clip_high
+    low, high = spec.clip_low, spec.clip_high
     if spec.objective == "dppo-tv":
         return signed_masks(difference < -low, difference > high, advantages)
     kl = binary_kl(log_probs, old_log_probs, spec.dppo_kl_eps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from goldens.batch import ROUNDING, Answer, Batch, active
@@ -10,7 +11,6 @@ from goldens.rows import Arrays, NotExpressed, Row
 from goldens.verl_objectives import doubtful, held_below, near_sequence
 
 from ppocli.core import reference, sequence_objectives, token_objectives
-from ppocli.core.objectives import ObjectiveSpec
 from ppocli.core.spec import LossSpec
 from ppocli.core.token_objectives import ObjectiveTerms
 
@@ -33,7 +33,7 @@ def areal_actor(row: Row, arrays: Arrays) -> Answer:
     sequence = settings.get("importance_sampling_level") == SEQUENCE_ADVANTAGE
     log_ratio, advantages = areal_level(batch, sequence)
     if sequence:
-        spec = ObjectiveSpec("gspo", bounds)
+        spec = replace(bounds, objective="gspo")
         terms = sequence_objectives.gspo(batch.log_ratio, advantages, batch.sequences, spec)
     elif settings["decoupled"]:
         # The weight is AReaL's own, after its rejection rules.
@@ -147,7 +147,7 @@ def skyrl_gspo(settings: Row, batch: Batch, answer: Answer) -> ObjectiveTerms:
     """The sequence's geometric ratio, held below exp(10); one vote per token."""
     bounds = LossSpec(clip_low=settings["eps_clip_low"], clip_high=settings["eps_clip_high"])
     log_ratio, shared = held_below(batch, SKYRL_GSPO_CEILING)
-    spec = ObjectiveSpec("gspo", bounds)
+    spec = replace(bounds, objective="gspo")
     terms = sequence_objectives.gspo(log_ratio, batch.advantages, batch.sequences, spec)
     answer.doubtful = near_sequence(batch, shared, bounds)
     seen = ~batch.dirty_rows("log_probs", "old_log_probs")[batch.index]
@@ -197,9 +197,11 @@ def skyrl_rollout_is(settings: Row, batch: Batch, answer: Answer) -> ObjectiveTe
 def skyrl_dppo(settings: Row, batch: Batch, answer: Answer) -> ObjectiveTerms:
     """The trust region in probabilities; a token without advantage is never dropped."""
     dppo = settings["dppo"]
-    spec = ObjectiveSpec(
+    spec = LossSpec(
         {"binary_tv": "dppo-tv", "binary_kl": "dppo-kl"}[dppo["dppo_type"]],
-        LossSpec(clip_low=dppo["delta_low"], clip_high=dppo["delta_high"], log_ratio_clamp=SKYRL_CLAMP),
+        clip_low=dppo["delta_low"],
+        clip_high=dppo["delta_high"],
+        log_ratio_clamp=SKYRL_CLAMP,
         dppo_kl_eps=SKYRL_EPS,
     )
     terms = token_objectives.dppo(batch.log_probs, batch.old_log_probs, batch.advantages, spec)

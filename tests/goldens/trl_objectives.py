@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from goldens.batch import ROUNDING, Answer, Batch
 
 from ppocli.core import reference, sequence_objectives, token_objectives
-from ppocli.core.objectives import ObjectiveSpec
 from ppocli.core.spec import LossSpec
 from ppocli.core.token_objectives import ObjectiveTerms
 
@@ -70,7 +70,7 @@ def surrogate(settings: Row, batch: Batch, log_ratio: np.ndarray, answer: Answer
     )
     sequence = settings["importance_sampling_level"] == "sequence"
     if sequence:
-        spec = ObjectiveSpec("gspo", bounds)
+        spec = replace(bounds, objective="gspo")
         terms = sequence_objectives.gspo(batch.log_ratio, batch.advantages, batch.sequences, spec)
     else:
         terms = token_objectives.ppo(log_ratio, batch.advantages, bounds)

@@ -11,7 +11,6 @@ from goldens.rows import Arrays, NotExpressed, Row
 
 from ppocli.core import covariance_objectives as covariance
 from ppocli.core import reference, sequence_objectives, token_objectives
-from ppocli.core.objectives import ObjectiveSpec
 from ppocli.core.sequence_objectives import Sequences, objective_terms
 from ppocli.core.spec import LossSpec
 from ppocli.core.token_objectives import ObjectiveTerms
@@ -78,9 +77,9 @@ def by_token(row: Row, batch: Batch, answer: Answer) -> tuple[ObjectiveTerms, np
     """Objectives of single tokens."""
     settings, bounds = row["settings"], bounds_of(row["settings"])
     mode, cap = settings["loss_mode"], settings.get("clip_ratio_c")
-    spec = ObjectiveSpec(
-        OBJECTIVES[mode],
+    spec = replace(
         bounds,
+        objective=OBJECTIVES[mode],
         sapo_tau_pos=settings.get("tau_pos", 1.0),
         sapo_tau_neg=settings.get("tau_neg", 1.0),
         dro_beta=settings.get("dro_beta", 0.0),
@@ -110,9 +109,9 @@ def by_token(row: Row, batch: Batch, answer: Answer) -> tuple[ObjectiveTerms, np
     return terms, weights
 
 
-def doubtful(spec: ObjectiveSpec, batch: Batch, cap: float | None) -> np.ndarray:
+def doubtful(spec: LossSpec, batch: Batch, cap: float | None) -> np.ndarray:
     """Tokens within rounding of a bound of their objective."""
-    low, high = spec.bounds.clip_low, spec.bounds.clip_high
+    low, high = spec.clip_low, spec.clip_high
     if not spec.objective.startswith("dppo"):
         return batch.near(batch.log_ratio, 1.0 - low, 1.0 + high, cap or 0.0)
     if spec.objective == "dppo-tv":
@@ -126,11 +125,11 @@ def doubtful(spec: ObjectiveSpec, batch: Batch, cap: float | None) -> np.ndarray
 
 def gspo(row: Row, batch: Batch, answer: Answer) -> tuple[ObjectiveTerms, np.ndarray]:
     """The sequence's geometric ratio, held below exp(10); the value of gspo, the gradient of GSPO-token."""
-    spec = ObjectiveSpec("gspo", bounds_of(row["settings"]), gspo_token_gradient=True)
+    spec = replace(bounds_of(row["settings"]), objective="gspo", gspo_token_gradient=True)
     log_ratio, shared = held_below(batch, GSPO_CEILING)
     terms = sequence_objectives.gspo(log_ratio, batch.advantages, batch.sequences, spec)
     terms.gradient[shared > GSPO_CEILING] = 0.0
-    answer.doubtful = near_sequence(batch, shared, spec.bounds)
+    answer.doubtful = near_sequence(batch, shared, spec)
     # Where NaN in the padding reaches a row's ratio, no comparison holds.
     seen = ~batch.dirty_rows("log_probs", "old_log_probs")[batch.index]
     answer.add_share("actor/pg_clipfrac", active(terms.masks) & seen, batch.n / (batch.n + EPS))
@@ -167,7 +166,7 @@ def geo_mean(row: Row, batch: Batch, answer: Answer) -> tuple[ObjectiveTerms, np
     if "rollout_is_weights" in batch.arrays:
         logs = np.log(batch.valid("rollout_is_weights") + 1e-10)
         weights = weights * np.exp(batch.row_mean(logs))[batch.index]
-    spec = ObjectiveSpec("gmpo", bounds)
+    spec = replace(bounds, objective="gmpo")
     terms = objective_terms(
         batch.log_probs, batch.old_log_probs, batch.advantages, spec, sequences=batch.sequences
     )
