@@ -19,6 +19,7 @@ COLUMNS = (
     "entropy",
     "ref_log_probs",
     "rewards",
+    "rollout_log_probs",
 )
 """Roles that the kernels read, in the order of their columns."""
 
@@ -34,6 +35,7 @@ SELECTIONS: dict[str, tuple[str, ...]] = {
     "reward": ("rewards",),
     "entropy": ("entropy",),
     "ref": ("log_probs", "ref_log_probs"),
+    "rollout": ("rollout_log_probs",),  # only where the loss is corrected
 }
 """Which columns a family of terms needs. A term is taken over the tokens where all of them are finite."""
 
@@ -72,6 +74,7 @@ LANE_SUMS: dict[str, str] = {
     "ref_k1": "ref",
     "ref_k2": "ref",
     "ref_k3": "ref",
+    "rollout_log_prob": "rollout",
 }
 """Sums that the vectorised loops keep, one lane per token of a run, with the selection each is taken over."""
 

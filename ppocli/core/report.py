@@ -117,6 +117,29 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class LikeReport:
+    """A framework's metrics under its own names.
+
+    Attributes
+    ----------
+    name, title, version : str
+        The preset, the project, and its version.
+    metrics : mapping of name to number or None
+    nulls : mapping of name to NullNote
+    definitions : mapping of name to str
+    notes : tuple of str
+    """
+
+    name: str
+    title: str
+    version: str
+    metrics: Mapping[str, Number]
+    nulls: Mapping[str, NullNote]
+    definitions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EvalReport:
     """The result of `ppocli eval`.
 
@@ -132,6 +155,8 @@ class EvalReport:
     findings, groups, worst : tuple
     places : mapping of name to Place
         Where extremes stand.
+    like : LikeReport, optional
+        With `like`: the framework's own metrics.
     run : mapping
         All that is not deterministic: times, threads, versions.
     """
@@ -145,6 +170,7 @@ class EvalReport:
     groups: tuple[Group, ...] = ()
     worst: tuple[WorstToken, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
+    like: LikeReport | None = None
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
 

@@ -10,7 +10,15 @@ from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.report import SCHEMA_VERSION
 from ppocli.core.roles import ROLES
 from ppocli.core.rules import RULES
-from ppocli.core.spec import ADV_NORM_FORMS, ADV_NORMS, AGGREGATIONS, OBJECTIVES, LossSpec
+from ppocli.core.spec import (
+    ADV_NORM_FORMS,
+    ADV_NORMS,
+    AGGREGATIONS,
+    OBJECTIVES,
+    ROLLOUT_IS,
+    SEQUENCE_RATIOS,
+    LossSpec,
+)
 from ppocli.errors import ExitCode
 
 BY_AGGREGATION = "policy_loss_by_agg"
@@ -45,6 +53,7 @@ def document_schema() -> Schema:
             "group": _group(),
             "finding": _finding(),
             "worst": _worst(),
+            "like": _like(),
         },
     }
 
@@ -80,8 +89,9 @@ def _eval() -> Schema:
                 "propertyNames": {"enum": list(METRICS)},
                 "additionalProperties": {"$ref": "#/$defs/place"},
             },
+            "like": {"$ref": "#/$defs/like"},
         },
-        optional=("groups", "worst", "places"),
+        optional=("groups", "worst", "places", "like"),
     )
 
 
@@ -111,15 +121,20 @@ def _list_of(definition: str) -> Schema:
 
 def _settings() -> Schema:
     """Return the schema of `settings`: `LossSpec`, how columns are read, what the data decided."""
-    plain = {"str": "string", "float": "number", "int": "integer"}
+    plain = {"str": "string", "float": "number", "int": "integer", "bool": "boolean"}
     allowed = {
         "objective": OBJECTIVES,
         "agg": AGGREGATIONS,
         "adv_norm": ADV_NORMS,
+        "sequence_ratio": SEQUENCE_RATIOS,
+        "rollout_is": ROLLOUT_IS,
         "adv_norm_form": ADV_NORM_FORMS,
     }
     properties: Schema = {}
     for one in fields(LossSpec):
+        if str(one.type).startswith("tuple"):
+            properties[one.name] = {"type": "array", "items": _TEXT}
+            continue
         types = [plain[word] if word != "None" else "null" for word in str(one.type).split(" | ")]
         properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
     reading = _reading()
@@ -196,7 +211,35 @@ def _nulls() -> Schema:
     names += [f"{BY_AGGREGATION}.{aggregation}" for aggregation in AGGREGATIONS]
     twins = [f"{metric.name}_finite" for metric in METRICS.values() if metric.needs]
     twins += [f"{BY_AGGREGATION}_finite.{aggregation}" for aggregation in AGGREGATIONS]
-    note = _object(
+    known = {"enum": [*names, *twins]}
+    return {"type": "object", "propertyNames": known, "additionalProperties": _note()}
+
+
+def _group() -> Schema:
+    """Return the schema of one entry of `groups`."""
+    key = {"type": "object", "minProperties": 1}
+    return _object({"key": key, "metrics": {"$ref": "#/$defs/metrics"}, "nulls": {"$ref": "#/$defs/nulls"}})
+
+
+def _like() -> Schema:
+    """Return the schema of `like`: a framework's metrics under its own names."""
+    text = {"type": "object", "additionalProperties": _TEXT}
+    return _object(
+        {
+            "name": _TEXT,
+            "title": _TEXT,
+            "version": _TEXT,
+            "metrics": {"type": "object", "additionalProperties": _NUMBER_OR_NULL},
+            "nulls": {"type": "object", "additionalProperties": _note()},
+            "definitions": text,
+            "notes": {"type": "array", "items": _TEXT},
+        }
+    )
+
+
+def _note() -> Schema:
+    """Return the schema of the reason for a null."""
+    return _object(
         {
             "reason": {"type": "string", "minLength": 1},
             "nonfinite": {"enum": ["nan", "inf", "-inf"]},
@@ -204,13 +247,6 @@ def _nulls() -> Schema:
         },
         optional=("nonfinite", "where"),
     )
-    return {"type": "object", "propertyNames": {"enum": [*names, *twins]}, "additionalProperties": note}
-
-
-def _group() -> Schema:
-    """Return the schema of one entry of `groups`."""
-    key = {"type": "object", "minProperties": 1}
-    return _object({"key": key, "metrics": {"$ref": "#/$defs/metrics"}, "nulls": {"$ref": "#/$defs/nulls"}})
 
 
 def _finding() -> Schema:

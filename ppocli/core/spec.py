@@ -7,9 +7,12 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppocli.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from ppocli.core.rollout_rules import RejectionRule, WeightRule
 
 AGGREGATIONS = (
     "token-mean",
@@ -39,6 +42,7 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 """Those in which a token's loss depends on its whole sequence."""
 
 SEQUENCE_RATIOS = ("geometric", "product")
+ROLLOUT_IS = ("none", "token", "sequence", "geometric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,29 @@ class LossSpec:
     vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg : float
         Exponents of the weight for A >= 0 and for A < 0: k at least 0, lambda positive. The defaults are
         TRL's.
-    rollout_is_cap : float, optional
-        The weight exp(old_log_probs - rollout_log_probs) is at most this; positive. None: no bound.
+    rollout_is : {"none", "token", "sequence", "geometric"}
+        Each token's loss is multiplied by the importance weight exp(old_log_probs - rollout_log_probs) of
+        this level (`core.rollout_rules.WeightRule`).
+    rollout_is_cap, rollout_is_low : float, optional
+        Bounds of that weight. None: no bound.
+    rollout_is_mode : {"truncate", "mask"}
+        A weight outside the bounds is held at the bound, or 0.
+    rollout_is_clamp : float, optional
+        The logarithm of the weight is held within plus or minus this; 20 in verl.
+    rollout_rs : tuple of str
+        Rules by which tokens are dropped, as if they were masked (`core.rollout_rules.parse_rejection`).
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
         Divisor of "seq-mean-token-sum-norm". None: the largest stored length.
+    denominator : float, optional
+        Divisor of a preset's loss instead of the number of tokens or sequences; positive.
+    loss_scale : float
+        Multiplies a preset's loss.
+    mean_eps : float
+        Added to the number of tokens in the means of a preset; at least 0.
+    seq_eps : float
+        Added to a sequence's number of tokens in the means of a preset; at least 0.
     adv_norm : {"none", "batch"}
         "batch": (A - mean) / (std + eps) over the valid tokens of the whole input.
     adv_norm_ddof : {0, 1}
@@ -125,9 +146,18 @@ class LossSpec:
     vespo_lambda_pos: float = 3.0
     vespo_k_neg: float = 3.0
     vespo_lambda_neg: float = 2.0
+    rollout_is: str = "none"
     rollout_is_cap: float | None = None
+    rollout_is_low: float | None = None
+    rollout_is_mode: str = "truncate"
+    rollout_is_clamp: float | None = None
+    rollout_rs: tuple[str, ...] = ()
     agg: str = "token-mean"
     horizon: int | None = None
+    denominator: float | None = None
+    loss_scale: float = 1.0
+    mean_eps: float = 0.0
+    seq_eps: float = 0.0
     adv_norm: str = "none"
     adv_norm_ddof: int = 0
     adv_norm_eps: float = 1e-8
@@ -184,6 +214,45 @@ class LossSpec:
         if low > high:
             raise UsageProblem(f"cispo_low = {low:g} is above cispo_high = {high:g}")
 
+        _check_correction(self)
+
+    @property
+    def weight_rule(self) -> WeightRule | None:
+        """How tokens are weighted; decoupled weights each token unless another level is asked for."""
+        from ppocli.core.rollout_rules import WeightRule
+
+        level = "token" if self.objective == "decoupled" and self.rollout_is == "none" else self.rollout_is
+        if level == "none":
+            return None
+        bounds = self.rollout_is_cap, self.rollout_is_low
+        return WeightRule(level, *bounds, self.rollout_is_mode, self.rollout_is_clamp)
+
+    @property
+    def rejections(self) -> tuple[RejectionRule, ...]:
+        """By which rules tokens are dropped."""
+        from ppocli.core.rollout_rules import parse_rejection
+
+        return tuple(parse_rejection(text) for text in self.rollout_rs)
+
+    @property
+    def needs_rollout(self) -> bool:
+        """Whether rollout_log_probs are needed."""
+        return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
+
+    @property
+    def in_kernels(self) -> bool:
+        """Whether the compiled kernels compute the loss; any other one is computed beside them."""
+        return self.objective == "ppo" and not self.needs_rollout and self.adv_norm in ("none", "batch")
+
+    @property
+    def needs_sequences(self) -> bool:
+        """Whether a token's loss depends on which tokens belong together."""
+        return (
+            self.objective in SEQUENCE_OBJECTIVES
+            or self.rollout_is not in ("none", "token")
+            or any(rule.level != "token" for rule in self.rejections)
+        )
+
     @property
     def cispo_bounds(self) -> tuple[float, float]:
         """The interval that cispo clips the ratio to."""
@@ -192,10 +261,19 @@ class LossSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings by name, as they are echoed in `settings`."""
-        return asdict(self)
+        return {**asdict(self), "rollout_rs": list(self.rollout_rs)}
 
 
-_AT_LEAST_0 = ("cispo_low", "cispo_high", "dppo_kl_eps", "dro_beta", "vespo_k_pos", "vespo_k_neg")
+_AT_LEAST_0 = (
+    "cispo_low",
+    "cispo_high",
+    "dppo_kl_eps",
+    "dro_beta",
+    "vespo_k_pos",
+    "vespo_k_neg",
+    "mean_eps",
+    "seq_eps",
+)
 _ABOVE_0 = (
     "log_ratio_ceiling",
     "sapo_tau_pos",
@@ -203,7 +281,7 @@ _ABOVE_0 = (
     "vespo_lambda_pos",
     "vespo_lambda_neg",
     "dppo_weight_cap",
-    "rollout_is_cap",
+    "denominator",
 )
 
 
@@ -214,6 +292,19 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
         raise UsageProblem(f"{name} is a finite number {least}, not {value:g}")
 
 
+def _check_correction(spec: LossSpec) -> None:
+    """Refuse rules that cannot be used, and bounds of a weight that is not asked for."""
+    choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
+    if spec.weight_rule is None:
+        for name in ("rollout_is_cap", "rollout_is_low", "rollout_is_clamp"):
+            if getattr(spec, name) is not None:
+                hint = "--rollout-is token, sequence or geometric"
+                raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)
+    spec.rejections  # noqa: B018 - reads the rules, and refuses wrong ones
+    if not math.isfinite(spec.loss_scale):
+        raise UsageProblem(f"loss_scale must be finite, not {spec.loss_scale:g}")
+
+
 def _typed(name: str, kind: str, value: Any) -> Any:
     """Return a setting as plain text, whole number or float; NumPy's numbers become Python's."""
     if value is None and kind.endswith("None"):
@@ -221,6 +312,8 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     try:
         if kind.startswith("str") and isinstance(value, str):
             return value
+        if kind.startswith("tuple") and not isinstance(value, str):
+            return tuple(str(one) for one in value)
         if kind.startswith("bool") and isinstance(value, (bool, int)):
             return bool(value)
         if kind.startswith("int") and not isinstance(value, bool):

@@ -10,11 +10,16 @@ from ppocli.core.partials import COLUMNS, EXTREMES, SUM
 from ppocli.core.report import Place
 from ppocli.engine import dirty, suspects
 from ppocli.engine.blocks import Blocks, stored, widened
+from ppocli.engine.policy import GRADIENT, LOSS, UNCLIPPED
+from ppocli.engine.policy_sums import add_terms
 from ppocli.engine.sequences import MicroBatches, SequenceStage
-from ppocli.engine.totals import Ints, Plan, Totals
+from ppocli.engine.totals import Floats, Ints, Plan, Totals
 from ppocli.kernels import layout, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ppocli.engine.dirty import Bools
     from ppocli.engine.span import Span
     from ppocli.engine.worst import WorstTokens
     from ppocli.kernels.blocks import Workspace
@@ -26,6 +31,7 @@ LOCATED = {
 }
 """Extremes whose place is reported, and the columns they are made of."""
 
+LOSS_ROLES = ("log_probs", "old_log_probs", "advantages", "rollout_log_probs")
 LOG_PROBS = ("log_probs", "old_log_probs", "ref_log_probs")
 
 
@@ -60,6 +66,8 @@ class FileAccumulator:
             )
         blocks = Blocks(span, self.sequences.cut(span), self.plan, self.workspace)
         blocks.evaluate()
+        if self.plan.computed:
+            add_terms(blocks)
         merge.merge_blocks(blocks.sums, blocks.squares, totals.hi, totals.lo, totals.m2, totals.nonfinite)
         self._count_tokens(span, blocks)
         suspects.look(blocks, totals, lambda token: self.place(span, token))
@@ -113,19 +121,33 @@ class FileAccumulator:
                 self.totals.column_counts[c] += dirty.kinds_of(values[role], null[role])
                 if role not in self.totals.first_bad:
                     self.totals.first_bad[role] = self.place(span, span.origin + int(where[wrong.argmax()]))
+        where = where[bad]
         values = {role: x[bad] for role, x in values.items()}
         null = {role: x[bad] for role, x in null.items()}
-        for name, terms in dirty.terms_of(values, null, self.plan.parameters):
+        computed, loss = self._computed(span, where, null), None
+        if self.plan.computed:
+            loss = span.arrays[LOSS][where]
+        skip = ("policy",) if self.plan.computed else ()
+        known = dirty.terms_of(values, null, self.plan.parameters, skip)
+        for name, terms in (*known, *computed):
             self.totals.terms[SUM[name]] += (
                 np.isnan(terms).sum(),
                 (terms == np.inf).sum(),
                 (terms == -np.inf).sum(),
             )
         if blocks.cut.starts.size:
-            at = np.searchsorted(blocks.cut.starts, where[bad], side="right") - 1
+            at = np.searchsorted(blocks.cut.starts, where, side="right") - 1
             flags = np.zeros(blocks.cut.starts.size, dtype=np.int64)
-            np.bitwise_or.at(flags, at, dirty.flags_of(values, null, self.plan.parameters))
+            np.bitwise_or.at(flags, at, dirty.flags_of(values, null, self.plan.parameters, loss))
             blocks.pieces[:, layout.PIECE_FLAGS] = flags
+
+    def _computed(self, span: Span, where: Ints, null: Mapping[str, Bools]) -> Iterator[tuple[str, Floats]]:
+        """Yield the terms of the loss that stand beside the columns, without tokens that miss a value."""
+        if self.plan.computed:
+            missing = [null[role] for role in LOSS_ROLES if role in null]
+            there = where[~np.logical_or.reduce(missing)]
+            for name, array in (("loss", LOSS), ("unclipped", UNCLIPPED), ("grad_abs", GRADIENT)):
+                yield name, span.arrays[array][there]
 
     def _keep_extremes(self, blocks: Blocks) -> None:
         """Keep the extremes of the span that go further, and say where those stand that are reported."""

@@ -157,15 +157,20 @@ class Blocks:
 
 def stored(span: Span, role: str) -> NDArray[Any]:
     """Return a column as stored, with NaN where the file holds a null."""
-    present = span.arrays.get(f"{role} present")
+    return stored_of(span.arrays, role)
+
+
+def stored_of(arrays: dict[str, NDArray[Any]], role: str) -> NDArray[Any]:
+    """Return the same from the arrays of a span, where the result is kept."""
+    present = arrays.get(f"{role} present")
     if present is None:
-        return span.arrays[role]
+        return arrays[role]
     name = f"{role} with NaN"
-    if name not in span.arrays:
-        values = span.arrays[role].copy()
+    if name not in arrays:
+        values = arrays[role].copy()
         values[present == 0] = _BFLOAT16_NAN if values.dtype == np.uint16 else np.nan
-        span.arrays[name] = values
-    return span.arrays[name]
+        arrays[name] = values
+    return arrays[name]
 
 
 def _widened_half(values: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from ppocli.core.partials import SELECTIONS
 from ppocli.kernels import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -31,7 +31,7 @@ def kinds_of(values: Floats, null: Bools) -> tuple[int, int, int, int]:
 
 
 def terms_of(
-    values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats
+    values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats, skip: Collection[str] = ()
 ) -> Iterator[tuple[str, Floats]]:
     """Yield each sum's terms at tokens that may hold anything, without those that miss a value.
 
@@ -41,8 +41,12 @@ def terms_of(
     null : mapping of role to (n,) bool
         Where the file holds no value.
     p : (N_PARAMETERS,) float64
+    skip : collection of str
+        Selections whose terms are known already.
     """
     for name in SELECTIONS:
+        if name in skip:
+            continue
         roles = [role for role in SELECTIONS[name] if role in values]
         if len(roles) < len(SELECTIONS[name]):
             continue
@@ -120,6 +124,10 @@ def _ref_terms(v: Mapping[str, Floats], p: Floats) -> Iterator[tuple[str, Floats
     yield "ref_k3", np.expm1(-x) + x
 
 
+def _rollout_terms(v: Mapping[str, Floats], p: Floats) -> Iterator[tuple[str, Floats]]:
+    yield "rollout_log_prob", v["rollout_log_probs"]
+
+
 _TERMS = {
     "ratio": _ratio_terms,
     "policy": _policy_terms,
@@ -132,10 +140,13 @@ _TERMS = {
     "reward": lambda v, p: iter([("reward", v["rewards"])]),
     "entropy": lambda v, p: iter([("entropy", v["entropy"])]),
     "ref": _ref_terms,
+    "rollout": _rollout_terms,
 }
 
 
-def flags_of(values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats) -> NDArray[np.int64]:
+def flags_of(
+    values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats, loss: Floats | None = None
+) -> NDArray[np.int64]:
     """Return for each token what its sequence has to remember: log-ratio or loss NaN, +inf or -inf."""
     n = next(iter(values.values())).size
     flags = np.zeros(n, dtype=np.int64)
@@ -148,8 +159,9 @@ def flags_of(values: Mapping[str, Floats], null: Mapping[str, Bools], p: Floats)
             log_ratio, there, partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
         )
         if "advantages" in values:
-            adv = (values["advantages"] - p[layout.P_SHIFT]) / p[layout.P_SCALE]
-            loss = losses_of(log_ratio, adv, p)
+            if loss is None:
+                adv = (values["advantages"] - p[layout.P_SHIFT]) / p[layout.P_SCALE]
+                loss = losses_of(log_ratio, adv, p)
             there &= ~null["advantages"]
             flags |= _flags(
                 loss, there, partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF

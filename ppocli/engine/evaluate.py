@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
-from ppocli.core.report import EvalReport, Group, InputReport, Skipped
+from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec, choose
 from ppocli.engine.reading import ID_ROLES, reading_settings
@@ -20,6 +21,9 @@ from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ppocli.engine.passes import Passes
+    from ppocli.engine.summary import Summary
 
 
 @dataclass(slots=True)
@@ -35,6 +39,7 @@ class _Run:
     reading: Mapping[str, Any]
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    like: Preset | None = None
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
@@ -79,6 +84,7 @@ def evaluate_files(
     skip_bad: bool = False,
     progress: Progress | None = None,
     required_roles: Sequence[str] = MAIN_ROLES,
+    like: str | None = None,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -101,6 +107,9 @@ def evaluate_files(
         Leave unreadable files out, and list them in `skipped`.
     progress : Progress, optional
     required_roles : sequence of str
+    like : str, optional
+        A preset (`ppocli.core.presets`): its metrics are reported under its own names. `spec` is the loss in
+        any case.
 
     Returns
     -------
@@ -128,6 +137,7 @@ def evaluate_files(
         paths=files,
         reading=reading_settings(wanted),
         skipped=list(skipped),
+        like=None if like is None else preset(like),
     )
     return _evaluate(run, by, worst, threads, allow_empty)
 
@@ -145,6 +155,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     clip_eps : float
         Sets `clip_low` and `clip_high`.
     columns : mapping of role to column name
+    like : str
+        A framework whose loss and metrics are wanted (`ppocli.core.presets`); other settings override its.
     by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
     **settings
         The fields of `LossSpec`.
@@ -180,10 +192,12 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
         settings.setdefault("clip_low", eps)
         settings.setdefault("clip_high", eps)
     names = {one.name for one in fields(LossSpec)}
-    spec = LossSpec(**{name: settings.pop(name) for name in list(settings) if name in names})
+    given = {name: settings.pop(name) for name in list(settings) if name in names}
+    like = settings.get("like")
+    spec = LossSpec(**given) if like is None else preset(like).loss_spec(given)
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
-    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress", "like"}
     unknown = set(settings) - known - set(ROLES)
     if unknown:
         choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
@@ -210,6 +224,7 @@ def _evaluate_arrays(
         skip_bad=False,
         paths=["<arrays>"],
         reading=reading_settings(options),
+        like=None if others.get("like") is None else preset(others["like"]),
     )
     return _evaluate(
         run,
@@ -240,6 +255,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     _jit.on_first_compile(run.progress.notice)
 
     from ppocli.engine.findings import find
+    from ppocli.engine.like import wanted
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
     from ppocli.engine.token_ids import with_token_ids
@@ -247,11 +263,11 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
     groups = []
     run.progress.start(run.total_bytes() * (2 if run.spec.adv_norm == "batch" else 1))
-    shift, scale, settings = passes.normalisation(run)
+    settings = passes.prepare(run, () if run.like is None else wanted(run.like, run.spec))
     for index, reader in run.readers():
         kept = passes.worst.copy()
         try:
-            report, totals = passes.evaluate(reader, index, shift, scale)
+            report, totals = passes.evaluate(reader, index)
         except InputError as problem:
             if run.spec.micro_batch:  # a micro-batch may have begun in the file before
                 raise
@@ -275,6 +291,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         findings=find(total, run.spec, run.inputs, passes.repeats),
         groups=tuple(groups),
         worst=passes.worst.found(),
+        like=_like(run, passes, whole),
         exit_code=int(code),
         run={
             "seconds": time.perf_counter() - began,
@@ -284,6 +301,15 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         },
     )
     return with_token_ids(whole_report, run.openers_by_path())
+
+
+def _like(run: _Run, passes: Passes, s: Summary) -> LikeReport | None:
+    """Return the metrics of the framework that was asked for."""
+    if run.like is None or passes.job.after is None:
+        return None
+    from ppocli.engine.like import like_report
+
+    return like_report(run.like, run.spec, passes.job.after, s)
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.partials import COLUMNS
 from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.aggregates import horizon_of
+from ppocli.engine.measures import MeasureSet, Wanted
 from ppocli.engine.pipeline import read_ahead
+from ppocli.engine.policy import Job, PolicyStage, check_loss
 from ppocli.engine.reading import chunk_tokens_for
 from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
 from ppocli.engine.totals import Plan, Totals, make_plan
+from ppocli.engine.windows import Interleaved, NotTogether, Windows
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
 from ppocli.kernels import layout
 from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
@@ -58,12 +62,28 @@ class Passes:
     repeats: RepeatedIds = field(default_factory=RepeatedIds)
     without_sequences: list[str] = field(default_factory=list)
     without_groups: list[str] = field(default_factory=list)
+    job: Job = field(init=False)
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
         self.worst = WorstTokens(self.n_worst)
         self.total = Totals(roles=frozenset(COLUMNS))
         self.micro = MicroBatches(self.spec.micro_batch or 0)
+        self.job = Job(self.spec, loss=not self.spec.in_kernels)
+
+    def prepare(self, run: Inputs, wanted: Iterable[Wanted] = ()) -> dict[str, Any]:
+        """Decide what is computed beside the kernels; return what to echo of the advantages."""
+        shift, scale, settings = self.normalisation(run)
+        scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
+        measures = MeasureSet(tuple(wanted), scales)
+        self.job = Job(
+            self.spec,
+            loss=not self.spec.in_kernels,
+            shift=shift,
+            scale=scale,
+            after=measures if measures.wanted else None,
+        )
+        return settings
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
         """Return shift and scale of the advantages, and what to echo of them.
@@ -100,18 +120,46 @@ class Passes:
             return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
         return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
 
-    def evaluate(self, reader: Reader, index: int, shift: float, scale: float) -> tuple[InputReport, Totals]:
-        """Read one input through the kernels and add its totals to the run's."""
+    def evaluate(self, reader: Reader, index: int) -> tuple[InputReport, Totals]:
+        """Read one input through the kernels and add its totals to the run's.
+
+        A file whose sequences turn out to be interleaved is read again and held back whole, where the loss or
+        a measure needs them together; a measure alone is given up where that does not fit into memory.
+        """
+        kept = self.worst.copy(), deepcopy(self.micro)
+        together, hold = True, False
+        while True:
+            try:
+                return self._evaluate(reader, index, together=together, hold=hold)
+            except Interleaved:
+                hold = True
+            except NotTogether:
+                if self.job.loss and self.spec.needs_sequences:
+                    raise
+                together = False
+            self.worst, self.micro = kept[0].copy(), deepcopy(kept[1])
+
+    def _evaluate(
+        self, reader: Reader, index: int, *, together: bool, hold: bool
+    ) -> tuple[InputReport, Totals]:
+        """Read one input; see `evaluate`."""
         report = reader.report
-        plan = make_plan(self.spec, report.columns, shift=shift, scale=scale)
+        job = self.job
+        plan = make_plan(self.spec, report.columns, shift=job.shift, scale=job.scale, computed=job.loss)
         accumulator = FileAccumulator(
             report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
         )
         # In lists and padded arrays a row is a sequence, whatever ids stand beside it.
-        ids = frozenset(IDS) - (frozenset() if report.layout in ("flat", "packed") else {"sequence_id"})
-        for span in self._spans(reader, plan.roles | ids):
+        by_row = report.layout not in ("flat", "packed")
+        ids = frozenset(IDS) - ({"sequence_id"} if by_row else set())
+        stage = self._stage(report, by_row=by_row, together=together)
+        measured = frozenset().union(*(one.roles for one in job.sets))
+        spans = self._spans(reader, plan.roles | ids | measured)
+        for span in spans if stage is None else self._through(stage, spans, report, by_row=by_row, hold=hold):
             accumulator.add(span)
         totals = accumulator.finish()
+        if stage is not None:
+            stage.finish(totals)
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
@@ -129,6 +177,27 @@ class Passes:
         self.total.file_order[report.path] = index
         self.total.merge(totals, GROUP_LIMIT)
         return _with_counts(report, plan, totals), totals
+
+    def _stage(self, report: InputReport, *, by_row: bool, together: bool) -> PolicyStage | None:
+        """Return what computes beside the kernels for this file, or None where nothing does."""
+        job = self.job
+        if not (job.loss or job.sets):
+            return None
+        has_sequences = by_row or "sequence_id" in report.columns
+        if job.loss:
+            check_loss(self.spec, report, has_sequences=has_sequences)
+        return PolicyStage(job, frozenset(report.columns), self.threads, has_sequences and together)
+
+    def _through(
+        self, stage: PolicyStage, spans: Iterator[Span], report: InputReport, *, by_row: bool, hold: bool
+    ) -> Iterator[Span]:
+        """Let spans pass the stage: what needs sequences in windows of them, the rest in blocks."""
+        if not (self.job.by_sequence and stage.sequences):
+            return stage.through(spans)
+        windows = Windows(report.path, not by_row, hold, stage.of_window)
+        if self.job.loss and self.spec.needs_sequences:
+            return stage.through(windows.through(spans))
+        return windows.through(stage.through(spans))
 
     def finish(self, inputs: Sequence[InputReport]) -> Totals:
         """Return the totals of the run."""

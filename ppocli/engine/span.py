@@ -88,7 +88,7 @@ class Assembler:
 
     def _take(self, n: int) -> Span:
         """Cut the first n open tokens off."""
-        joined = _join(self._pieces, self._n_open)
+        joined = join(self._pieces, self._n_open)
         span = Span(
             origin=self._origin,
             n_tokens=n,
@@ -131,7 +131,7 @@ def _per_token(ids: Ids, values: Array, chunk: Chunk) -> Array:
     return np.repeat(values, np.diff(chunk.offsets))
 
 
-def _join(pieces: list[dict[str, Array]], n_tokens: int) -> dict[str, Array]:
+def join(pieces: list[dict[str, Array]], n_tokens: int) -> dict[str, Array]:
     """Concatenate; an array that some pieces lack marks values as present, or counted, there."""
     if len(pieces) == 1:
         return pieces[0]

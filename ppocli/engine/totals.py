@@ -36,6 +36,8 @@ class Plan:
         Selections and columns as bits.
     needs : tuple of int
         Columns of each selection as bits.
+    computed : bool
+        The terms of the loss stand beside the columns (`engine.policy`); the kernels leave them out.
     """
 
     roles: frozenset[str]
@@ -43,6 +45,7 @@ class Plan:
     uses: int
     has: int
     needs: tuple[int, ...]
+    computed: bool = False
 
     def columns_of(self, uses: int) -> int:
         """Return the columns that some selections need, as bits."""
@@ -55,7 +58,7 @@ def sum_bits(values: Iterable[int]) -> int:
 
 
 def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | None = None, shift: float = 0.0,
-              scale: float = 1.0) -> Plan:  # fmt: skip
+              scale: float = 1.0, *, computed: bool = False) -> Plan:  # fmt: skip
     """Choose selections by the columns that exist.
 
     Parameters
@@ -64,6 +67,8 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
         Names of selections to keep; None: all.
     shift, scale : float
         The objective uses (A - shift) / scale.
+    computed : bool
+        The terms of the loss are computed beside the kernels.
     """
     have = set(roles) & set(COLUMNS)
     needs = [sum(1 << COLUMNS.index(role) for role in selected) for selected in SELECTIONS.values()]
@@ -73,6 +78,8 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
         needs[layout.SELECTION["value"]] |= 1 << COLUMNS.index("old_values")
     uses = 0
     for name, selected in SELECTIONS.items():
+        if (name == "policy" and computed) or (name == "rollout" and not spec.needs_rollout):
+            continue
         if (value_roles if name == "value" else set(selected)) <= have and (only is None or name in only):
             uses |= 1 << layout.SELECTION[name]
     parameters = np.full(layout.N_PARAMETERS, np.inf)
@@ -90,7 +97,7 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
     parameters[layout.P_SHIFT], parameters[layout.P_SCALE] = shift, scale
     has = sum_bits(need for which, need in enumerate(needs) if uses >> which & 1)
     used = frozenset(role for c, role in enumerate(COLUMNS) if has >> c & 1)
-    return Plan(used, parameters, uses, has, tuple(needs))
+    return Plan(used, parameters, uses, has, tuple(needs), computed)
 
 
 _COUNTS = (
@@ -101,6 +108,7 @@ _COUNTS = (
     "n_positive",
     "n_null_ids",
     "n_null_groups",
+    "n_rejected",
 )
 
 
@@ -181,6 +189,8 @@ class Totals:
         Values at valid tokens that findings speak of.
     n_null_groups : int
         Stored tokens without a group or a step; they count in no group metric.
+    n_rejected : int
+        Valid tokens that a rule of `rollout_rs` dropped; they are masked from there on.
     no_groups : str, optional
         Why group metrics are null, or None.
     n_groups_over : bool
@@ -214,6 +224,7 @@ class Totals:
     n_positive: int = 0
     n_null_ids: int = 0
     n_null_groups: int = 0
+    n_rejected: int = 0
     no_groups: str | None = None
     n_groups_over: bool = False
     file_order: dict[str, int] = field(default_factory=dict)
@@ -235,15 +246,7 @@ class Totals:
             self.add_suspect(name, one.count, one.where)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
-        for name in (
-            "n_rows",
-            "n_files",
-            "n_tokens",
-            "n_masked",
-            "n_positive",
-            "n_null_ids",
-            "n_null_groups",
-        ):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add_suspect(self, name: str, count: int, where: Place) -> None:

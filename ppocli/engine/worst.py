@@ -9,6 +9,7 @@ import numpy as np
 
 from ppocli.core.partials import EXTREMES
 from ppocli.core.report import WorstToken
+from ppocli.engine.policy import ACTIVE_HIGH, ACTIVE_LOW, DELTA, DUAL, FLAGS, LOSS
 from ppocli.kernels import layout, rare
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class WorstTokens:
         with np.errstate(all="ignore"):
             log_ratio = new - old
             ratio, loss = _losses(log_ratio, adv, source.plan)
+            if source.plan.computed:
+                loss = span.arrays[LOSS][start:stop]
             size = np.abs(log_ratio if name == "log_ratio" else loss)
             size[~np.isfinite(log_ratio) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
         if "mask" in span.arrays:
@@ -81,7 +84,9 @@ class WorstTokens:
                 log_ratio=float(log_ratio[i]),
                 ratio=float(ratio[i]) if np.isfinite(ratio[i]) else None,
                 loss=float(loss[i]) if np.isfinite(loss[i]) else None,
-                branch=_branch(float(ratio[i]), float(adv[i]), source.plan),
+                branch=_computed_branch(int(span.arrays[FLAGS][start + i]), float(adv[i]))
+                if source.plan.computed
+                else _branch(float(ratio[i]), float(adv[i]), source.plan),
             )
             kept.append((float(size[i]), token))
         kept.sort(key=lambda pair: -pair[0])  # stable: the earlier token stays before an equal one
@@ -93,6 +98,18 @@ def _losses(log_ratio: Floats, adv: Floats, plan: Plan) -> tuple[Floats, Floats]
     ratio, loss = np.empty_like(log_ratio), np.empty_like(log_ratio)
     rare.token_terms(log_ratio, adv, plan.parameters, ratio, loss)
     return ratio, loss
+
+
+def _computed_branch(flags: int, adv: float) -> str:
+    """Say which branch of an objective beside the kernels the token took."""
+    if adv != adv:
+        return "unknown"
+    if adv == 0.0:
+        return "zero advantage"
+    for bit, name in ((DUAL, "dual clip"), (ACTIVE_LOW, "clipped low"), (ACTIVE_HIGH, "clipped high")):
+        if flags & bit:
+            return name
+    return "delta" if flags & DELTA else "unclipped"
 
 
 def _branch(ratio: float, adv: float, plan: Plan) -> str:

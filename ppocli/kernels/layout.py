@@ -56,6 +56,7 @@ COLUMN_OF = {
     "ev_old_return": "returns",
     "reward": "rewards",
     "entropy": "entropy",
+    "rollout_log_prob": "rollout_log_probs",
 }
 """Sums, moments and extremes that are those of a column; the others have lanes of their own."""
 

@@ -1,0 +1,82 @@
+"""Frameworks as data: what each one's loss is, and its metrics under its own names.
+
+One module per family; `preset("trl:dapo")` loads the one that is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ppocli.core.spec import LossSpec, choose
+
+if TYPE_CHECKING:
+    from ppocli.core.measures import PresetMetric
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A framework, as far as a batch of logged rollouts shows it.
+
+    Attributes
+    ----------
+    name : str
+        What `--like` takes: `NAME` or `NAME:VARIANT`.
+    title, version : str
+        The project, and the version whose code the numbers were compared with.
+    spec : mapping of name to value
+        Fields of `LossSpec` that differ from the defaults of ppocli.
+    metrics : tuple of PresetMetric
+    aliases : mapping of role to names of columns
+        Names that this framework uses, beside those that are known anyway.
+    spoils : tuple of str
+        Metrics that the framework computes by multiplying with its mask: they are NaN there as soon as a
+        masked value of their columns is not finite.
+    notes : tuple of str
+        What a user of the framework should know: knobs without effect, divisors that a file does not hold.
+    """
+
+    name: str
+    title: str
+    version: str
+    spec: Mapping[str, Any]
+    metrics: tuple[PresetMetric, ...]
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spoils: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def loss_spec(self, overrides: Mapping[str, Any] | None = None) -> LossSpec:
+        """Return the loss; `overrides` win over what the framework does by default."""
+        return LossSpec(**{**self.spec, **(overrides or {})})
+
+
+FAMILIES: dict[str, str] = {
+    "verl": "verl",
+    "sb3": "sb3",
+}
+"""The module of each name before the colon."""
+
+
+def preset(name: str) -> Preset:
+    """Return a preset by name.
+
+    Raises
+    ------
+    UsageProblem
+        An unknown name, with the nearest one.
+    """
+    family = name.partition(":")[0]
+    choose("--like", family, FAMILIES)
+    known: Mapping[str, Preset] = import_module(f"ppocli.core.presets.{FAMILIES[family]}").PRESETS
+    choose("--like", name, known)
+    return known[name]
+
+
+def all_presets() -> tuple[Preset, ...]:
+    """Return every preset, in the order of `FAMILIES`."""
+    modules = dict.fromkeys(FAMILIES.values())
+    return tuple(
+        one for name in modules for one in import_module(f"ppocli.core.presets.{name}").PRESETS.values()
+    )

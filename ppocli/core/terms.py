@@ -1,0 +1,283 @@
+"""Terms: what a metric is a mean, a sum or an extreme of, per valid token. Float64 NumPy.
+
+`TERMS` is the vocabulary that presets are written in. A term is a function of `Tokens`, a `LossSpec` and
+options; it is evaluated over valid tokens, and where its `sequences` says so over whole sequences. NaN and
+infinities in a column reach the term as arithmetic has it: the engine counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppocli.core import reference
+from ppocli.core.rollout_correction import level_log_ratio, token_statistic
+from ppocli.core.sequence_objectives import log_sequence_ratio
+from ppocli.core.token_objectives import clamped
+from ppocli.core.tokens import NEW, OLD, ROLLOUT, Tokens
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.core.spec import LossSpec
+
+    Floats = NDArray[np.float64]
+
+Roles = Callable[["LossSpec", Mapping[str, Any]], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One word of the vocabulary.
+
+    Attributes
+    ----------
+    compute : callable
+        (tokens, spec, **options) to (n,) float64.
+    roles : callable
+        (spec, options) to the columns that it needs.
+    sequences : callable
+        (spec, options) to whether it needs whole sequences.
+    """
+
+    compute: Callable[..., Any]
+    roles: Roles
+    sequences: Callable[[LossSpec, Mapping[str, Any]], bool]
+
+
+def _pair(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the two columns of log-probs."""
+    return options.get("new", NEW), options.get("old", OLD)
+
+
+def _policy(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the objective needs."""
+    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.needs_rollout else ())
+
+
+def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether the spec needs them."""
+    return spec.needs_sequences
+
+
+def _by_level(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether the option `level` is not that of tokens."""
+    return bool(options.get("level", "token") != "token")
+
+
+def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return False."""
+    return False
+
+
+def loss(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return the objective's loss of each token, weighted where the spec says so."""
+    return tokens.terms(spec).loss
+
+
+def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
+    """Return 1 where a token is clipped, else 0.
+
+    kind "active": the clipped branch strictly chosen, sign of A considered; "active_low", "active_high": its
+    halves; "region": the ratio strictly outside the interval, whatever A; "low", "high": its halves; "dual":
+    the dual-clip bound chosen; "delta": ratio above delta, A < 0; "positive", "negative": the region where
+    A > 0, where A < 0.
+    """
+    masks = tokens.terms(spec).masks
+    advantages = tokens.column("advantages")
+    region = masks.low | masks.high
+    chosen = {
+        "active": masks.active_low | masks.active_high,
+        "active_low": masks.active_low,
+        "active_high": masks.active_high,
+        "region": region,
+        "low": masks.low,
+        "high": masks.high,
+        "dual": masks.dual,
+        "delta": masks.delta,
+        "positive": region & (advantages > 0.0),
+        "negative": region & (advantages < 0.0),
+    }
+    return chosen[kind].astype(np.float64)
+
+
+def distance(
+    tokens: Tokens, spec: LossSpec, *, eps: float | None = None, new: str = NEW, old: str = OLD
+) -> Floats:
+    """Return 1 where |ratio - 1| > eps (None: clip_low), else 0."""
+    bound = spec.clip_low if eps is None else eps
+    return (np.abs(tokens.ratio(new, old, spec.log_ratio_clamp) - 1.0) > bound).astype(np.float64)
+
+
+_ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
+    "k1": reference.kl_k1,
+    "k2": reference.kl_k2,
+    "k3": reference.kl_k3,
+    "k3_reverse": lambda d: reference.kl_k3(-d),
+    "abs": np.abs,
+}
+
+
+def kl(
+    tokens: Tokens,
+    spec: LossSpec,
+    *,
+    estimator: str = "k1",
+    new: str = NEW,
+    old: str = OLD,
+    clamp: float | None = None,
+    cap: float | None = None,
+) -> Floats:
+    """Return an estimate of a KL divergence from d = new - old, nats.
+
+    estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
+    within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards.
+    """
+    d = clamped(tokens.log_ratio(new, old), clamp)
+    value = _ESTIMATORS[estimator](d)
+    return value if cap is None else np.clip(value, -cap, cap)
+
+
+def ratio(
+    tokens: Tokens,
+    spec: LossSpec,
+    *,
+    new: str = NEW,
+    old: str = OLD,
+    level: str = "token",
+    clamp: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    power: int = 1,
+) -> Floats:
+    """Return exp(new - old), held within [low, high], to a power.
+
+    level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence. The
+    logarithm is held within plus or minus `clamp` first.
+    """
+    if level == "token":
+        value = tokens.ratio(new, old, clamp)
+    else:
+        value = reference.ratio(level_log_ratio(tokens.log_ratio(new, old), tokens.together(), level), clamp)
+    if low is not None or high is not None:
+        value = np.clip(value, low, high)
+    with np.errstate(over="ignore"):
+        return value if power == 1 else value**power
+
+
+def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
+    """Return a column as it is."""
+    return tokens.column(role)
+
+
+def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
+    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high"."""
+    weights = tokens.weights(spec)
+    if weights is None:
+        return np.ones(tokens.n)
+    value: Floats = np.asarray(getattr(weights, kind), dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return value if power == 1 else value**power
+
+
+def statistic(tokens: Tokens, spec: LossSpec, *, name: str, new: str = OLD, old: str = ROLLOUT) -> Floats:
+    """Return a statistic of rejection rules: "ratio" (its logarithm), "k1", "k2", "k3", "tv", "binary_kl"."""
+    return token_statistic(tokens.column(new), tokens.column(old), name)
+
+
+def value_error(
+    tokens: Tokens,
+    spec: LossSpec,
+    *,
+    form: str = "max",
+    error: str = "square",
+    delta: float = 1.0,
+) -> Floats:
+    """Return the error of each value against its return.
+
+    form "plain": of v; "clipped": of v_old + clip(v - v_old, -value_clip, value_clip); "max": the larger of
+    the two. Without `spec.value_clip` all are "plain". error "square": e^2; "huber": e^2 / 2 within `delta`,
+    else delta (|e| - delta / 2); "smooth-l1": e^2 / (2 delta) within `delta`, else |e| - delta / 2.
+    """
+    plain = _error(tokens.column("values") - tokens.column("returns"), error, delta)
+    if form == "plain" or spec.value_clip is None:
+        return plain
+    moved = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), error, delta)
+    return moved if form == "clipped" else np.maximum(plain, moved)
+
+
+def value_clip(
+    tokens: Tokens, spec: LossSpec, *, kind: str = "active", error: str = "square", delta: float = 1.0
+) -> Floats:
+    """Return 1 where a value is clipped, else 0.
+
+    kind "active": the clipped error is strictly the larger; "outside": |v - v_old| > value_clip.
+    """
+    if spec.value_clip is None:
+        return np.zeros(tokens.n)
+    if kind == "outside":
+        moved = np.abs(tokens.column("values") - tokens.column("old_values"))
+        return (moved > spec.value_clip).astype(np.float64)
+    plain = _error(tokens.column("values") - tokens.column("returns"), error, delta)
+    clipped = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), error, delta)
+    return (clipped > plain).astype(np.float64)
+
+
+def sequence_vote(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
+    """Return each sequence's clip decision at all of its tokens, as "active", "active_low", ... of `clip`.
+
+    The sequence's ratio against the bounds, with the sign of the sequence's mean advantage.
+    """
+    together = tokens.together()
+    log_s = log_sequence_ratio(tokens.log_ratio(), together, spec.sequence_ratio)
+    masks = reference.clip_masks(log_s, together.mean(tokens.column("advantages")), spec)
+    chosen = {
+        "active": masks.active_low | masks.active_high,
+        "active_low": masks.active_low,
+        "active_high": masks.active_high,
+        "region": masks.low | masks.high,
+        "low": masks.low,
+        "high": masks.high,
+    }
+    return together.spread(chosen[kind].astype(np.float64))
+
+
+def _clipped_values(tokens: Tokens, clip_range: float) -> Floats:
+    """Return values held within the clip range of the old ones."""
+    old = tokens.column("old_values")
+    return old + np.clip(tokens.column("values") - old, -clip_range, clip_range)
+
+
+def _error(difference: Floats, error: str, delta: float) -> Floats:
+    """Return the error of a difference."""
+    with np.errstate(over="ignore"):
+        if error == "square":
+            return np.square(difference)
+        size = np.abs(difference)
+        inside, outside = np.square(difference) / 2.0, delta * (size - delta / 2.0)
+        huber = np.where(size <= delta, inside, outside)
+        return huber if error == "huber" else huber / delta
+
+
+def _value_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return values and returns, and the old values where they are clipped."""
+    return "values", "returns", *(("old_values",) if spec.value_clip is not None else ())
+
+
+TERMS: dict[str, Term] = {
+    "loss": Term(loss, _policy, _by_spec),
+    "clip": Term(clip, _policy, _by_spec),
+    "sequence_vote": Term(sequence_vote, _policy, lambda spec, options: True),
+    "distance": Term(distance, _pair, _never),
+    "kl": Term(kl, _pair, _never),
+    "ratio": Term(ratio, _pair, _by_level),
+    "column": Term(column, lambda spec, options: (options["role"],), _never),
+    "weight": Term(weight, lambda spec, options: (OLD, ROLLOUT), _by_spec),
+    "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
+    "value_error": Term(value_error, _value_roles, _never),
+    "value_clip": Term(value_clip, _value_roles, _never),
+}
+"""The vocabulary."""

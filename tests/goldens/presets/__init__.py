@@ -1,0 +1,13 @@
+"""Which functions of frameworks their presets reproduce, and what a row asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from goldens.presets import sb3
+
+if TYPE_CHECKING:
+    from goldens.presets.asked import Mapping
+
+MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS
+"""By the peer's function."""

@@ -1,0 +1,63 @@
+"""What a row of a framework asks of `evaluate`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from goldens.rows import Arrays, Row
+
+
+@dataclass
+class Asked:
+    """A call of `evaluate` and how its metrics are to be compared.
+
+    `names` maps a peer's output to the preset's metric where they differ, `factors` multiplies ours first (a
+    peer that returns a sum where it logs a mean), `values` are numbers got otherwise, `missing` says why an
+    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions within
+    rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may decide
+    differently: outputs named in `decided` may then change by the share of the tokens there.
+    """
+
+    like: str
+    arrays: Arrays
+    settings: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    factors: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    scale: dict[str, float] = field(default_factory=dict)
+    slack: dict[str, float] = field(default_factory=dict)
+    bounds: tuple[float, ...] = ()
+    decided: tuple[str, ...] = ()
+
+
+Mapping = Callable[[Row, Arrays], Asked]
+"""A row and its arrays by role in, the call out. Raises NotExpressed with the reason."""
+
+
+def inputs(arrays: Arrays, *roles: str) -> Arrays:
+    """The arrays of these roles as `evaluate` takes them; (B, 1) as a list, for it would be read as flat."""
+    out: dict[str, Any] = {}
+    for role in roles:
+        if role in arrays:
+            values = arrays[role]
+            out[role] = list(values) if values.ndim == 2 and values.shape[1] == 1 else values
+    return out
+
+
+def flips(asked: Asked, arrays: Arrays, name: str) -> float:
+    """The share of valid tokens whose log-ratio is within 4 units of a bound, for outputs that count them."""
+    if name not in asked.decided:
+        return 0.0
+    log_ratio = arrays["log_probs"] - arrays["old_log_probs"]
+    near = np.zeros(log_ratio.shape, bool)
+    for bound in asked.bounds:
+        if 0.0 < bound < math.inf:
+            at = math.log(bound)
+            near |= (np.abs(log_ratio - at) <= 4.0 * np.spacing(abs(at))) & (log_ratio != 0.0)
+    valid = arrays["mask"] != 0 if "mask" in arrays else np.ones(log_ratio.shape, bool)
+    return float(near[valid].mean()) if valid.any() else 0.0

@@ -1,0 +1,52 @@
+"""`evaluate(..., like=NAME)` against numbers that the frameworks' own code gave, under their own names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from goldens.presets import MAPPINGS
+from goldens.presets.asked import Asked, flips
+from goldens.rows import NotExpressed, Row, Tally, arrays_of, close, tolerance
+
+import ppocli
+
+
+def covers(row: Row) -> bool:
+    return row["function"] in MAPPINGS
+
+
+def test_row(folder: Path, row: Row, tally: Tally) -> None:
+    key = row["peer"], f"{row['function']} (like)"
+    arrays = arrays_of(folder, row)
+    try:
+        if "raises" in row["outputs"]:
+            raise NotExpressed("the peer raises an exception")
+        asked = MAPPINGS[row["function"]](row, dict(arrays))
+    except NotExpressed as reason:
+        tally.missing[key][f"rows: {reason}"] += 1
+        pytest.skip(str(reason))
+    ours = metrics_of(asked)
+    for name, want in row["outputs"].items():
+        if name in asked.missing:
+            tally.missing[key][f"{name}: {asked.missing[name]}"] += 1
+            continue
+        got = asked.values[name] if name in asked.values else ours[asked.names.get(name, name)]
+        got = got if got is None or isinstance(got, list) else got * asked.factors.get(name, 1.0)
+        room = {
+            "scale": asked.scale.get(name, 0.0),
+            "slack": asked.slack.get(name, 0.0) + flips(asked, arrays, name),
+        }
+        close(got, want, name, rel=tolerance(row, name), **room)
+        tally.outputs[key] += 1
+    tally.rows[key] += 1
+
+
+def metrics_of(asked: Asked) -> dict[str, float | None]:
+    """The framework's metrics as `evaluate` gives them; what is not finite as the number that it is."""
+    like = ppocli.evaluate(**asked.arrays, like=asked.like, **asked.settings).like
+    assert like is not None
+    out = dict(like.metrics)
+    for name, note in like.nulls.items():
+        out[name] = None if note.nonfinite is None else float(note.nonfinite)
+    return out
