@@ -97,14 +97,23 @@ def _policy(sums: Sums, x: float, ratio: Fraction, adv: float, p: Loss) -> None:
     )  # fmt: skip
 
 
-EXTRAS = ("values", "old_values", "returns", "entropy", "log_probs", "ref_log_probs", "rewards")
+EXTRAS = (
+    "values",
+    "old_values",
+    "returns",
+    "entropy",
+    "log_probs",
+    "ref_log_probs",
+    "rewards",
+    "rollout_log_probs",
+)
 
 
 def extras(columns: dict[str, list[float]], p: Loss) -> Sums:
     """Terms of the optional columns at tokens that all count."""
     sums = Sums()
     for token in zip(*(columns[name] for name in EXTRAS), strict=True):
-        value, old, target, entropy, new, ref, reward = token
+        value, old, target, entropy, new, ref, reward, rollout = token
         x = new - ref
         plain, moved = (Fraction(value) - Fraction(target)) ** 2, Fraction(value) - Fraction(old)
         clipped, outside = plain, False
@@ -116,7 +125,7 @@ def extras(columns: dict[str, list[float]], p: Loss) -> Sums:
             value=max(plain, clipped), value_outside=outside, value_active=clipped > plain, ev_return=target,
             ev_error=target - value, ev_old_return=target, ev_old_error=target - old, reward=reward,
             entropy=entropy, ref_k1=x, ref_k2=Fraction(x) ** 2 / 2, ref_k3=expm1_minus_x(-x),
-            positive=ref > 0,
+            rollout_log_prob=rollout, positive=ref > 0,
         )  # fmt: skip
         sums.add(**{"return": target})
     return sums

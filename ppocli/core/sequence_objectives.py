@@ -146,8 +146,7 @@ def log_sequence_ratio(log_ratio: Floats, sequences: Sequences, kind: str = "geo
 
     "geometric": mean log_ratio [1]_. "product": sum log_ratio [2]_.
     """
-    sums, means = reference.sequence_log_ratio(log_ratio, sequences.index)
-    return means if kind == "geometric" else sums
+    return sequences.mean(log_ratio) if kind == "geometric" else sequences.total(log_ratio)
 
 
 def through_sequence(gradient: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:

@@ -17,9 +17,9 @@ class Asked:
 
     `names` maps a peer's output to the preset's metric where they differ, `factors` multiplies ours first (a
     peer that returns a sum where it logs a mean), `values` are numbers got otherwise, `missing` says why an
-    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions within
-    rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may decide
-    differently: outputs named in `decided` may then change by the share of the tokens there.
+    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions
+    within rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may
+    decide differently: outputs named in `decided` may then change by the share of the tokens there.
     """
 
     like: str

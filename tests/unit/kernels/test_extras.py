@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_sums import Loss, Sums, extras
+from kernel_sums import EXTRAS, Loss, Sums, extras
 
 from ppocli.core.partials import COLUMNS, EXTREMES, LANE_SUMS, MOMENTS, PIECE, SELECTIONS, SUM
 from ppocli.kernels import layout
@@ -17,7 +17,7 @@ from ppocli.kernels.extras import evaluate_extras
 BOUND = Fraction(1, 2**47)
 NONE = np.zeros(0, dtype=np.uint8)
 USES = {name: 1 << which for name, which in layout.SELECTION.items() if name not in layout.BASE_SELECTIONS}
-ROLES = ("values", "old_values", "returns", "entropy", "log_probs", "ref_log_probs", "rewards")
+ROLES = EXTRAS
 
 
 def draw(n: int, dtype: Any = np.float64) -> dict[str, np.ndarray]:
@@ -26,6 +26,7 @@ def draw(n: int, dtype: Any = np.float64) -> dict[str, np.ndarray]:
     columns["old_values"] = columns["values"] + rng.normal(0.0, 0.2, n)
     columns["log_probs"] = -rng.exponential(1.0, n)
     columns["ref_log_probs"] = columns["log_probs"] + rng.normal(0.0, 0.3, n)
+    columns["rollout_log_probs"] = columns["log_probs"] + rng.normal(0.0, 0.1, n)
     return {role: values.astype(np.float32).astype(dtype) for role, values in columns.items()}
 
 
