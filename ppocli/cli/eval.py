@@ -70,6 +70,7 @@ def run(
             allow_empty=data.allow_empty,
             skip_bad=data.skip_bad,
             progress=progress,
+            like=objective.like,
         )
     finally:
         progress.finish()

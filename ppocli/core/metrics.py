@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Section = Literal["objective", "ratio", "sequence", "data", "value", "reference", "format", "count"]
+Section = Literal[
+    "objective", "ratio", "sequence", "data", "value", "reference", "correction", "format", "count"
+]
 
 _POLICY = ("log_probs", "old_log_probs", "advantages")
 _RATIO = ("log_probs", "old_log_probs")
@@ -237,6 +239,32 @@ def _catalogue() -> tuple[Metric, ...]:
             "nats",
             ("log_probs", "ref_log_probs"),
             "reference",
+        ),
+    ]
+    rollout = ("old_log_probs", "rollout_log_probs")
+    out += [
+        m(
+            "policy_loss_uncorrected",
+            "the objective without the correction against the rollout policy",
+            "",
+            (*_POLICY, "rollout_log_probs"),
+            "correction",
+        ),
+        m("rollout_rejected_frac", "valid tokens that rollout_rs drops", "fraction", rollout, "correction"),
+        m("rollout_weight_raw_mean", "mean weight before its bounds", "ratio", rollout, "correction"),
+        m("rollout_weight_raw_min", "smallest weight before its bounds", "ratio", rollout, "correction"),
+        m("rollout_weight_raw_max", "largest weight before its bounds", "ratio", rollout, "correction"),
+        m("rollout_weight_mean", "mean weight that multiplies the loss", "ratio", rollout, "correction"),
+        m("rollout_weight_min", "smallest weight that multiplies the loss", "ratio", rollout, "correction"),
+        m("rollout_weight_max", "largest weight that multiplies the loss", "ratio", rollout, "correction"),
+        m("rollout_weight_capped_frac", "weights above rollout_is_cap", "fraction", rollout, "correction"),
+        m("rollout_weight_low_frac", "weights below rollout_is_low", "fraction", rollout, "correction"),
+        m(
+            "rollout_weight_ess_frac",
+            "(sum weight)^2 / (n * sum weight^2) of the weights that multiply the loss",
+            "fraction",
+            rollout,
+            "correction",
         ),
     ]
     for kind, what in (("overflow", "overflows"), ("underflow", "becomes 0 in")):

@@ -12,7 +12,7 @@ from ppocli.core.roles import ROLES
 from ppocli.core.rules import RULES
 from ppocli.core.spec import (
     ADV_NORM_FORMS,
-    ADV_NORMS,
+    ADV_NORM_UNITS,
     AGGREGATIONS,
     OBJECTIVES,
     ROLLOUT_IS,
@@ -125,7 +125,7 @@ def _settings() -> Schema:
     allowed = {
         "objective": OBJECTIVES,
         "agg": AGGREGATIONS,
-        "adv_norm": ADV_NORMS,
+        "adv_norm_unit": ADV_NORM_UNITS,
         "sequence_ratio": SEQUENCE_RATIOS,
         "rollout_is": ROLLOUT_IS,
         "adv_norm_form": ADV_NORM_FORMS,

@@ -22,7 +22,10 @@ AGGREGATIONS = (
     "token-sum",
     "group-mean",
 )
-ADV_NORMS = ("none", "batch")
+ADV_NORMS = ("none", "batch", "minibatch", "group")
+"""What the advantages are normalised over; "minibatch" goes with a number of rows, as "minibatch:256"."""
+
+ADV_NORM_UNITS = ("token", "sequence")
 ADV_NORM_FORMS = ("add", "max", "var")
 OBJECTIVES = (
     "ppo",
@@ -107,8 +110,11 @@ class LossSpec:
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
         Added to a sequence's number of tokens in the means of a preset; at least 0.
-    adv_norm : {"none", "batch"}
-        "batch": (A - mean) / (std + eps) over the valid tokens of the whole input.
+    adv_norm : {"none", "batch", "minibatch:N", "group"}
+        (A - mean) / (std + eps), with the statistics of the whole input, of every N stored rows, or of each
+        (step, group_id). A scope of one value is left as it is.
+    adv_norm_unit : {"token", "sequence"}
+        Statistics over valid tokens, or over sequences by their mean advantage.
     adv_norm_ddof : {0, 1}
     adv_norm_eps : float
     adv_norm_form : {"add", "max", "var"}
@@ -159,6 +165,7 @@ class LossSpec:
     mean_eps: float = 0.0
     seq_eps: float = 0.0
     adv_norm: str = "none"
+    adv_norm_unit: str = "token"
     adv_norm_ddof: int = 0
     adv_norm_eps: float = 1e-8
     adv_norm_form: str = "add"
@@ -174,7 +181,10 @@ class LossSpec:
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
         choose("--agg", self.agg, AGGREGATIONS)
-        choose("--adv-norm", self.adv_norm, ADV_NORMS)
+        choose("--adv-norm", self.adv_norm.partition(":")[0], ADV_NORMS)
+        choose("--adv-norm-unit", self.adv_norm_unit, ADV_NORM_UNITS)
+        if self.adv_norm.partition(":")[0] == "minibatch" or ":" in self.adv_norm:
+            _check_minibatch(self.adv_norm)
         choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
         _within("--clip-low", self.clip_low, 0.0, 1.0)
         _within("--clip-high", self.clip_high, 0.0, math.inf)
@@ -240,9 +250,19 @@ class LossSpec:
         return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
 
     @property
+    def scoped(self) -> bool:
+        """Whether advantages are normalised over something else than all tokens of the input."""
+        return self.adv_norm != "none" and (self.adv_norm != "batch" or self.adv_norm_unit != "token")
+
+    @property
+    def adv_norm_rows(self) -> int:
+        """The N of minibatch:N, or 0."""
+        return int(self.adv_norm.partition(":")[2] or 0)
+
+    @property
     def in_kernels(self) -> bool:
         """Whether the compiled kernels compute the loss; any other one is computed beside them."""
-        return self.objective == "ppo" and not self.needs_rollout and self.adv_norm in ("none", "batch")
+        return self.objective == "ppo" and not self.needs_rollout and not self.scoped
 
     @property
     def needs_sequences(self) -> bool:
@@ -290,6 +310,13 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
     if value is not None and not (0.0 <= value < math.inf and (value > 0.0 or not above_zero)):
         least = "above 0" if above_zero else "of at least 0"
         raise UsageProblem(f"{name} is a finite number {least}, not {value:g}")
+
+
+def _check_minibatch(adv_norm: str) -> None:
+    """Refuse anything but minibatch:N."""
+    name, _, rows = adv_norm.partition(":")
+    if name != "minibatch" or not rows.isdecimal() or int(rows) < 1:
+        raise UsageProblem(f"--adv-norm '{adv_norm}' is not known", hint="minibatch:N, N stored rows")
 
 
 def _check_correction(spec: LossSpec) -> None:

@@ -78,7 +78,7 @@ def put_aggregates(s: Summary) -> None:
     """Enter the policy loss with every aggregation that the input allows, and the chosen one."""
     table: dict[str, float | None] = {}
     finite: dict[str, float | None] = {}
-    tally = s.tally("loss")
+    tally, roles = s.tally("loss"), roles_of("policy", s.spec)
     for agg in AGGREGATIONS:
         why = why_not(s, agg)
         if why and agg != s.spec.agg:
@@ -88,14 +88,14 @@ def put_aggregates(s: Summary) -> None:
             s.put_null("policy_loss", f"{agg}: {why}")
             continue
         empty = _why_empty(s, agg)
-        s.put(name, aggregate(s, "loss", agg), POLICY, tally, why=empty)
+        s.put(name, aggregate(s, "loss", agg), roles, tally, why=empty)
         table[agg] = s.metrics.pop(name)
         if f"{name}_finite" in s.metrics:
             finite[agg] = s.metrics.pop(f"{name}_finite")
         if f"{name}_finite" in s.nulls:
             s.nulls[f"policy_loss_by_agg_finite.{agg}"] = s.nulls.pop(f"{name}_finite")
         if agg == s.spec.agg:
-            s.put("policy_loss", aggregate(s, "loss", agg), POLICY, tally, why=empty)
+            s.put("policy_loss", aggregate(s, "loss", agg), roles, tally, why=empty)
     s.metrics["policy_loss_by_agg"] = table
     if finite:
         s.metrics["policy_loss_by_agg_finite"] = finite
@@ -188,7 +188,12 @@ def put_micro_batches(s: Summary) -> None:
     tally = add_tallies(batches.seq_nonfinite[which], batches.seq_terms[which])
     value = float(batches.seq_hi[which] + batches.seq_lo[which]) / n if n else math.nan
     overflow = nonfinite_of(add_tallies(batches.seq_nonfinite[which]))
-    s.put("policy_loss_micro_batch_mean", float(overflow) if overflow else float(value), POLICY, tally)
+    s.put(
+        "policy_loss_micro_batch_mean",
+        float(overflow) if overflow else float(value),
+        roles_of("policy", s.spec),
+        tally,
+    )
 
 
 def put_total_loss(s: Summary) -> None:
@@ -198,7 +203,7 @@ def put_total_loss(s: Summary) -> None:
     was given by hand, and then makes the total null.
     """
     spec = s.spec
-    terms: list[tuple[str, float, tuple[str, ...]]] = [("loss", 1.0, POLICY)]
+    terms: list[tuple[str, float, tuple[str, ...]]] = [("loss", 1.0, roles_of("policy", spec))]
     for term, given, default, sign, roles in (
         ("value", spec.vf_coef, 0.5, 1.0, roles_of("value", spec)),
         ("entropy", spec.ent_coef, 0.0, -1.0, roles_of("entropy", spec)),

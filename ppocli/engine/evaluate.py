@@ -254,6 +254,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         run.progress.notice(f"warning: {notice}")
     _jit.on_first_compile(run.progress.notice)
 
+    from ppocli.engine.correction import put_correction
     from ppocli.engine.findings import find
     from ppocli.engine.like import wanted
     from ppocli.engine.metrics import summarise
@@ -280,6 +281,8 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             groups.append(Group({"file": report.path}, one.metrics, one.nulls))
     total = passes.finish(run.inputs)
     whole = summarise(total, run.spec)
+    if passes.job.before is not None:
+        put_correction(whole, passes.job.before)
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},

@@ -6,7 +6,7 @@ whole sequences; both are added in double-double in stored order, so that how a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -142,11 +142,14 @@ class Batch:
     valid : (n,) bool
     offsets : (m + 1,) int64, optional
         Where sequences start. None: the batch is of whole blocks.
+    scoped : pair of (n,) float64, optional
+        Shift and scale of each token's advantage, where they are normalised within scopes.
     """
 
     columns: Mapping[str, Floats]
     valid: Bools
     offsets: Ints | None = None
+    scoped: tuple[Floats, Floats] | None = None
 
     def tokens(self, roles: Sequence[str], where: Bools, advantages: Floats | None) -> Tokens:
         """Return the tokens that count, with the advantages that the loss uses."""
@@ -176,14 +179,20 @@ class MeasureSet:
     wanted : sequence of Wanted
     scales : mapping of LossSpec to (shift, scale)
         How each loss normalises the advantages; others use them as stored.
+    scoped : collection of LossSpec
+        Losses that normalise them within the scopes of the batch instead.
     """
 
     def __init__(
-        self, wanted: Sequence[Wanted], scales: Mapping[LossSpec, tuple[float, float]] | None = None
+        self,
+        wanted: Sequence[Wanted],
+        scales: Mapping[LossSpec, tuple[float, float]] | None = None,
+        scoped: Collection[LossSpec] = (),
     ) -> None:
         self.wanted = tuple(dict.fromkeys(wanted))
         self.index = {one: which for which, one in enumerate(self.wanted)}
         self.scales = dict(scales or {})
+        self.scoped = frozenset(scoped)
         self.total = MeasureTotals(len(self.wanted))
 
     @property
@@ -234,8 +243,8 @@ class MeasureSet:
             if which in totals.missing or one.by_sequence != (batch.offsets is not None):
                 continue
             where = np.ones_like(batch.valid) if one.how.over == "stored" else batch.valid
-            scale = self.scales.get(one.spec)
-            key = (one.how.over == "stored", scale)
+            scale: Any = batch.scoped if one.spec in self.scoped else self.scales.get(one.spec)
+            key = (one.how.over == "stored", one.spec in self.scoped, self.scales.get(one.spec))
             if key not in tokens:
                 tokens[key] = batch.tokens(self._there(batch), where, self._advantages(batch, scale))
             term = TERMS[one.measure.term]
@@ -254,11 +263,12 @@ class MeasureSet:
         """Return the columns that measures need and the batch has."""
         return [role for role in batch.columns if role in self.roles]
 
-    def _advantages(self, batch: Batch, scale: tuple[float, float] | None) -> Floats | None:
+    def _advantages(self, batch: Batch, scale: Any) -> Floats | None:
         """Return the normalised advantages, or None where they are as stored."""
         if scale is None or "advantages" not in batch.columns:
             return None
-        return (batch.columns["advantages"] - scale[0]) / scale[1]
+        used: Floats = (batch.columns["advantages"] - scale[0]) / scale[1]
+        return used
 
 
 def _nonfinite(one: Wanted, counts: Ints) -> Nonfinite | None:

@@ -71,7 +71,12 @@ def _put_policy(s: Summary) -> None:
     """Loss and clip metrics that need the advantage."""
     n = s.count("policy")
     variance = s.variance("loss", "policy", constant="loss")
-    s.put("policy_loss_se", math.sqrt(variance / n) if n else math.nan, POLICY, any_nan(s.tally("loss")))
+    s.put(
+        "policy_loss_se",
+        math.sqrt(variance / n) if n else math.nan,
+        roles_of("policy", s.spec),
+        any_nan(s.tally("loss")),
+    )
     _put_mean(s, "unclipped_loss", "unclipped", "policy")
     _put_share(s, "clip_frac_active", ("active_low", "active_high"), "policy")
     _put_share(s, "clip_frac_active_low", ("active_low",), "policy")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.partials import COLUMNS
 from ppocli.engine.accumulate import FileAccumulator
+from ppocli.engine.advantages import AdvantageScopes
 from ppocli.engine.aggregates import horizon_of
+from ppocli.engine.correction import uncorrected, wanted_of
 from ppocli.engine.measures import MeasureSet, Wanted
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.policy import Job, PolicyStage, check_loss
@@ -63,6 +65,7 @@ class Passes:
     without_sequences: list[str] = field(default_factory=list)
     without_groups: list[str] = field(default_factory=list)
     job: Job = field(init=False)
+    scopes: AdvantageScopes | None = None
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -73,17 +76,66 @@ class Passes:
 
     def prepare(self, run: Inputs, wanted: Iterable[Wanted] = ()) -> dict[str, Any]:
         """Decide what is computed beside the kernels; return what to echo of the advantages."""
-        shift, scale, settings = self.normalisation(run)
+        shift, scale = 0.0, 1.0
+        if self.spec.scoped:
+            settings = self._collect_scopes(run)
+        else:
+            shift, scale, settings = self.normalisation(run)
         scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
-        measures = MeasureSet(tuple(wanted), scales)
+        plain = uncorrected(self.spec)
+        scoped = (self.spec, plain) if self.spec.scoped else ()
+        measures = MeasureSet(tuple(wanted), scales, scoped)
+        before = MeasureSet(wanted_of(self.spec), {plain: (shift, scale)} if scales else {}, scoped)
         self.job = Job(
             self.spec,
             loss=not self.spec.in_kernels,
             shift=shift,
             scale=scale,
+            scale_of=None if self.scopes is None else self.scopes.scale_of,
+            before=before if before.wanted else None,
             after=measures if measures.wanted else None,
         )
         return settings
+
+    def _collect_scopes(self, run: Inputs) -> dict[str, Any]:
+        """Read the advantages once for the statistics of every scope; return what to echo."""
+        self.scopes = scopes = AdvantageScopes(self.spec)
+        for _, reader in run.readers():
+            report = reader.report
+            wanted = frozenset(("advantages", *IDS)) - _ids_without_use(report)
+            by_row = report.layout not in ("flat", "packed")
+            try:
+                if scopes.spec.adv_norm_unit == "token":
+                    for _ in scopes.through(self._spans(reader, wanted), report.path, collect=True):
+                        pass
+                else:
+                    self._collect_sequences(reader, scopes, wanted, by_row=by_row)
+            except InputError as problem:
+                run.skip(report.path, problem)
+                continue
+            scopes.base_row += report.rows
+        settings = scopes.finish()
+        scopes.base_row = 0
+        return settings
+
+    def _collect_sequences(
+        self, reader: Reader, scopes: AdvantageScopes, wanted: frozenset[str], *, by_row: bool
+    ) -> None:
+        """Add the sequences of one file to the scopes."""
+        report = reader.report
+        if not by_row and "sequence_id" not in report.columns:
+            raise InputError("--adv-norm-unit sequence needs sequences", where=report.path)
+        before = deepcopy(scopes.table)
+        for hold in (False, True):
+            windows = Windows(report.path, not by_row, hold, scopes.of_window)
+            try:
+                spans = scopes.through(self._spans(reader, wanted), report.path, collect=True)
+                for _ in windows.through(spans):
+                    pass
+            except Interleaved:
+                scopes.table = deepcopy(before)
+                continue
+            return
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
         """Return shift and scale of the advantages, and what to echo of them.
@@ -149,12 +201,14 @@ class Passes:
         accumulator = FileAccumulator(
             report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
         )
-        # In lists and padded arrays a row is a sequence, whatever ids stand beside it.
         by_row = report.layout not in ("flat", "packed")
-        ids = frozenset(IDS) - ({"sequence_id"} if by_row else set())
+        ids = frozenset(IDS) - _ids_without_use(report)
         stage = self._stage(report, by_row=by_row, together=together)
         measured = frozenset().union(*(one.roles for one in job.sets))
         spans = self._spans(reader, plan.roles | ids | measured)
+        if self.scopes is not None:
+            self.scopes.base_row = self.total.n_rows
+            spans = self.scopes.through(spans, report.path, collect=False)
         for span in spans if stage is None else self._through(stage, spans, report, by_row=by_row, hold=hold):
             accumulator.add(span)
         totals = accumulator.finish()
@@ -228,6 +282,11 @@ class Passes:
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
         yield from assembler.finish()
+
+
+def _ids_without_use(report: InputReport) -> frozenset[str]:
+    """Return the ids that do not tell sequences apart: in lists and padded arrays a row is a sequence."""
+    return frozenset() if report.layout in ("flat", "packed") else frozenset(("sequence_id",))
 
 
 def _with_counts(report: InputReport, plan: Plan, totals: Totals) -> InputReport:

@@ -40,6 +40,7 @@ BATCH_BLOCKS = 32
 """Blocks of a batch: 65,536 tokens, whose float64 columns stay in the second-level cache."""
 
 LOSS, UNCLIPPED, GRADIENT, FLAGS = "policy loss", "policy unclipped", "policy gradient", "policy flags"
+BEFORE = "mask before rejection"
 LOW, HIGH, ACTIVE_LOW, ACTIVE_HIGH, DUAL, DELTA, LEFT_OUT, REJECTED = (1 << bit for bit in range(8))
 """Bits of the flags. LEFT_OUT: a column of the loss is not finite. REJECTED: dropped by a rule."""
 
@@ -155,18 +156,21 @@ class PolicyStage:
         valid = (
             view["mask"] != 0 if "mask" in view else np.ones(next(iter(view.values())).size, dtype=np.bool_)
         )
-        batch = Batch(columns, valid, offsets)
+        scoped = None if self.job.scale_of is None else self.job.scale_of(view)
+        batch = Batch(columns, valid, offsets, scoped)
         job, parts = self.job, []
         if job.before is not None:
-            parts.append(job.before.evaluate(batch, self.totals[0]))
+            mask = view[BEFORE] != 0 if BEFORE in view else valid
+            parts.append(job.before.evaluate(replace(batch, valid=mask), self.totals[0]))
         derived: dict[str, Array] = {}
         n_rejected = 0
         if job.loss and (offsets is not None) == job.spec.needs_sequences:
             with np.errstate(all="ignore"):
-                derived = self._terms(view, batch)
+                derived = self._terms(batch)
             rejected = derived[FLAGS] & REJECTED != 0
             n_rejected = int(rejected.sum())
-            if n_rejected:
+            if job.spec.rejections:
+                derived[BEFORE] = valid.astype(np.uint8)
                 valid = valid & ~rejected
                 derived["mask"] = valid.astype(np.uint8)
         if job.after is not None:
@@ -178,12 +182,12 @@ class PolicyStage:
         mine = loss_roles(self.job.spec) if self.job.loss else ()
         return frozenset(mine).union(*(one.roles for one in self.job.sets))
 
-    def _terms(self, view: Mapping[str, Array], batch: Batch) -> dict[str, Array]:
+    def _terms(self, batch: Batch) -> dict[str, Array]:
         """Return loss, gradient and flags of every stored token; 0 where it does not count."""
         spec, columns = self.job.spec, batch.columns
         pair = [role for role in loss_roles(spec) if role != "advantages"]
         there = batch.valid & np.logical_and.reduce([np.isfinite(columns[role]) for role in pair])
-        used = self._used_advantages(view, columns["advantages"])
+        used = self._used_advantages(batch)
         finite = np.isfinite(used)
         tokens = batch.tokens(pair, there, np.where(finite, used, 0.0))
         kept, weights = _corrected(tokens, spec)
@@ -202,11 +206,11 @@ class PolicyStage:
             out[FLAGS][wrong] = np.where(there[wrong], region, 0) | LEFT_OUT
         return out
 
-    def _used_advantages(self, view: Mapping[str, Array], advantages: Floats) -> Floats:
+    def _used_advantages(self, batch: Batch) -> Floats:
         """Return the advantages that the loss uses."""
-        if self.job.scale_of is not None:
-            shift, scale = self.job.scale_of(view)
-            return (advantages - shift) / scale
+        advantages = batch.columns["advantages"]
+        if batch.scoped is not None:
+            return (advantages - batch.scoped[0]) / batch.scoped[1]
         if self.job.shift == 0.0 and self.job.scale == 1.0:
             return advantages
         return (advantages - self.job.shift) / self.job.scale

@@ -221,9 +221,11 @@ def _kind(value: float) -> Nonfinite:
 
 
 def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
-    """Return the columns of a selection; the value loss needs old values where it is clipped."""
+    """Return the columns of a selection, with those that a value clip or a correction adds."""
     clipped = selection == "value" and spec.value_clip is not None
-    return (*SELECTIONS[selection], *(("old_values",) if clipped else ()))
+    corrected = selection == "policy" and spec.needs_rollout
+    more = (*(("old_values",) if clipped else ()), *(("rollout_log_probs",) if corrected else ()))
+    return (*SELECTIONS[selection], *more)
 
 
 def quantile_place(s: Summary, percent: int) -> float:

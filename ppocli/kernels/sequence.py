@@ -66,6 +66,16 @@ def _add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
             states[at, FLAGS] = int(states[at, FLAGS]) | int(pieces[j, PIECE_FLAGS])
 
 
+def add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
+    """Add pieces, in order, to the states at these places; none at place -1.
+
+    Parameters
+    ----------
+    places : (n_pieces,) int64; pieces : (n_pieces, N_PIECE) float64; states : (n_states, N_STATE) float64
+    """
+    _add_pieces(places, pieces, states)
+
+
 def _new_states(first_rows: Ints) -> Floats:
     """Return states without a token that begin in these rows."""
     states = np.zeros((first_rows.size, N_STATE))
@@ -247,6 +257,19 @@ def find(table: Slots, keys: Ints, first: int, second: int) -> int:
     place = np.empty(1, dtype=np.int64)
     _, found = _enter(table, keys, 0, 0, np.array([first]), np.array([second]), _NO_BYTES, place)
     return int(place[0]) if found else -1
+
+
+def enter(
+    table: Slots, keys: Ints, states: Floats, n: int, limit: int, first: Ints, second: Ints, known: Bytes
+) -> tuple[Ints, int]:
+    """Return the place of each key (-1 where `known` is 0), entering new ones, and how many there are then.
+
+    Stops before a key that would need more than `limit` states: fewer places are returned.
+    """
+    places = np.empty(first.size, dtype=np.int64)
+    after, taken = _enter(table, keys, n, limit, first, second, known, places)
+    states[n:after] = _new_states(np.zeros(after - n, dtype=np.int64))
+    return places[:taken], after
 
 
 def add_keyed(

@@ -110,7 +110,7 @@ def test_other_options_reach_the_engine(
         (["--digits", "18"], "--digits is a whole number from 1 to 17, not 18"),
         (["--objective", "grpo"], "--objective 'grpo' is not known"),
         (["--agg", "token-meen"], "--agg 'token-meen' is not known"),
-        (["--adv-norm", "group"], "--adv-norm 'group' is not known"),
+        (["--adv-norm", "groups"], "--adv-norm 'groups' is not known"),
         (["--layout", "tokens"], "--layout 'tokens' is not known"),
         (["--by", "step"], "--by 'step' is not known"),
         (["--format", "yaml"], "--format 'yaml' is not known"),

@@ -1,0 +1,193 @@
+"""Advantages normalised within scopes: every N rows, every group, or over sequences instead of tokens.
+
+The first pass collects the statistics of each scope, the second gives every token those of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppocli.core.partials import PIECE
+from ppocli.engine.blocks import stored_of, widened
+from ppocli.engine.sequences import GROUP_LIMIT
+from ppocli.engine.totals import Floats, Ints, KeyedTable
+from ppocli.errors import InputError
+from ppocli.kernels import layout, sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.span import Span
+    from ppocli.engine.windows import Window
+
+SCOPE = "scope"
+"""The array beside a span's columns: which scope each token belongs to, or -1."""
+
+COUNT, SQUARES = PIECE.index("n_loss"), PIECE.index("n_value")
+SUM, SUM_OF_SQUARES = PIECE.index("loss"), PIECE.index("value")
+OF_LOSS, OF_VALUE = 0, 2
+"""Where `core.partials.KEYED` has the two sums that stand for the advantages and their squares."""
+
+
+@dataclass(slots=True, eq=False)
+class AdvantageScopes:
+    """The scopes of a run and their statistics.
+
+    Attributes
+    ----------
+    spec : LossSpec
+    base_row : int
+        Rows of the inputs before the one that is read.
+    """
+
+    spec: LossSpec
+    base_row: int = 0
+    table: KeyedTable = field(default_factory=KeyedTable)
+    shift: Floats = field(default_factory=lambda: np.zeros(1))
+    scale: Floats = field(default_factory=lambda: np.ones(1))
+
+    def through(self, spans: Iterator[Span], path: str, *, collect: bool) -> Iterator[Span]:
+        """Yield the spans again with the scope of each token; a first pass collects statistics."""
+        for span in spans:
+            starts = self._starts(span)
+            first, second, known = self._keys(span, starts, path)
+            places = self._places(first, second, known, path, collect=collect)
+            lengths = np.diff(starts, append=span.n_tokens)
+            span.arrays[SCOPE] = np.repeat(places, lengths)
+            if collect and self.spec.adv_norm_unit == "token":
+                self._add_tokens(span, starts, places)
+            yield span
+
+    def of_window(self, window: Window) -> dict[str, NDArray[Any]]:
+        """Add the mean advantage of each whole sequence to the scope of its first token."""
+        use, values = _finite(window.arrays)
+        starts = window.offsets[:-1]
+        n = np.add.reduceat(use, starts, dtype=np.int64)
+        means = np.add.reduceat(values, starts) / np.maximum(n, 1)
+        places = np.where(n > 0, window.arrays[SCOPE][starts], -1)
+        pieces = _pieces(np.ones(starts.size), means, np.square(means), means, means)
+        sequence.add_pieces(places, pieces, self.table.states)
+        return {}
+
+    def finish(self) -> dict[str, Any]:
+        """Turn sums into shift and scale of every scope; return what to echo."""
+        states, n_scopes = self.table.states[: self.table.n], self.table.n
+        n = states[:, sequence.COUNT + OF_LOSS]
+        at = np.maximum(n, 1.0)
+        mean = (states[:, sequence.HI + OF_LOSS] + states[:, sequence.LO + OF_LOSS]) / at
+        square = (states[:, sequence.HI + OF_VALUE] + states[:, sequence.LO + OF_VALUE]) / at
+        low, high = states[:, sequence.ADV_MIN], states[:, sequence.ADV_MAX]
+        equal = low == high
+        mean = np.where(equal, low, mean)
+        ddof = self.spec.adv_norm_ddof
+        variance = (
+            np.where(equal, 0.0, np.maximum(square - mean * mean, 0.0)) * at / np.maximum(n - ddof, 1.0)
+        )
+        deviation, eps = np.sqrt(variance), self.spec.adv_norm_eps
+        scale = {
+            "add": deviation + eps,
+            "max": np.maximum(deviation, eps),
+            "var": np.sqrt(variance + eps),
+        }[self.spec.adv_norm_form]
+        alone = n < 2
+        # The last entry is that of tokens without a scope: index -1.
+        self.shift = np.append(np.where(alone, 0.0, mean), 0.0)
+        self.scale = np.append(np.where(alone | (scale == 0.0), 1.0, scale), 1.0)
+        lone = int((alone & (n > 0)).sum())
+        left = f"; {lone:,} of one value, left as they are" if lone else ""
+        return {"adv_norm_note": f"{n_scopes:,} scope{'' if n_scopes == 1 else 's'}{left}"}
+
+    def scale_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
+        """Return shift and scale of each token's advantage."""
+        scope = arrays[SCOPE]
+        return self.shift[scope], self.scale[scope]
+
+    def _starts(self, span: Span) -> Ints:
+        """Return where runs begin whose tokens are of one scope."""
+        begins = np.zeros(span.n_tokens, dtype=np.bool_)
+        begins[:: layout.RUN] = True
+        if self.spec.adv_norm_rows:
+            if span.row_starts is None:
+                begins[
+                    -(self.base_row + span.origin) % self.spec.adv_norm_rows :: self.spec.adv_norm_rows
+                ] = True
+            else:
+                starts = span.row_starts - span.origin
+                begins[starts[(starts >= 0) & (starts < span.n_tokens)]] = True
+        elif self.spec.adv_norm == "group":
+            for name in ("group_id", "group_id present", "step", "step present"):
+                if name in span.arrays:
+                    values = span.arrays[name]
+                    begins[1:] |= values[1:] != values[:-1]
+        return np.flatnonzero(begins)
+
+    def _keys(self, span: Span, starts: Ints, path: str) -> tuple[Ints, Ints, NDArray[np.uint8]]:
+        """Return the two parts of each run's key, and which runs have one (empty: all)."""
+        zeros, everything = np.zeros(starts.size, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+        if self.spec.adv_norm_rows:
+            rows = span.rows_of(starts + span.origin)
+            return zeros, (self.base_row + rows) // self.spec.adv_norm_rows, everything
+        if self.spec.adv_norm != "group":
+            return zeros, zeros, everything
+        if "group_id" not in span.arrays:
+            raise InputError("no column for group_id, which --adv-norm group needs", where=path)
+        known = np.ones(starts.size, dtype=np.uint8)
+        for name in ("group_id present", "step present"):
+            if name in span.arrays:
+                known &= span.arrays[name][starts]
+        steps = span.arrays["step"][starts] if "step" in span.arrays else zeros
+        return steps, span.arrays["group_id"][starts], known
+
+    def _places(
+        self, first: Ints, second: Ints, known: NDArray[np.uint8], path: str, *, collect: bool
+    ) -> Ints:
+        """Return the scope of each key, entering new ones in a first pass."""
+        table = self.table
+        if collect:
+            table.reserve(min(table.n + first.size, GROUP_LIMIT))
+        limit = GROUP_LIMIT if collect else table.n
+        places, table.n = sequence.enter(
+            table.slots, table.keys, table.states, table.n, limit, first, second, known
+        )
+        if places.size < first.size:
+            raise InputError(
+                f"more than {GROUP_LIMIT:,} scopes of --adv-norm {self.spec.adv_norm}", where=path
+            )
+        return places
+
+    def _add_tokens(self, span: Span, starts: Ints, places: Ints) -> None:
+        """Add the valid, finite advantages of a span to their scopes."""
+        use, values = _finite(span.arrays)
+        n = np.add.reduceat(use, starts, dtype=np.int64)
+        with np.errstate(over="ignore"):
+            sums, squares = np.add.reduceat(values, starts), np.add.reduceat(np.square(values), starts)
+        low = np.minimum.reduceat(np.where(use, values, np.inf), starts)
+        high = np.maximum.reduceat(np.where(use, values, -np.inf), starts)
+        sequence.add_pieces(places, _pieces(n, sums, squares, low, high), self.table.states)
+
+
+def _finite(arrays: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Floats]:
+    """Return which advantages count, and the advantages, 0 where they do not."""
+    values = widened(stored_of(arrays, "advantages"))
+    use = np.isfinite(values)
+    if "mask" in arrays:
+        use &= arrays["mask"] != 0
+    return use, np.where(use, values, 0.0)
+
+
+def _pieces(n: Any, sums: Floats, squares: Floats, low: Floats, high: Floats) -> Floats:
+    """Return pieces whose sums are those of advantages and of their squares."""
+    pieces = np.zeros((sums.size, layout.N_PIECE))
+    pieces[:, COUNT], pieces[:, SQUARES] = n, n
+    pieces[:, SUM], pieces[:, SUM_OF_SQUARES] = sums, squares
+    pieces[:, layout.PIECE_ADV_MIN], pieces[:, layout.PIECE_ADV_MAX] = low, high
+    return pieces
+
+
+Scale = Callable[[Mapping[str, "NDArray[Any]"]], tuple[Floats, Floats]]
+"""Takes the arrays of a batch and returns shift and scale of each token's advantage."""
