@@ -23,6 +23,9 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "eval": Command("ppocli.cli.eval", "the PPO loss and its diagnostics, recomputed from rollouts", True),
+    "parity": Command(
+        "ppocli.cli.parity", "every framework's loss, clip fraction and KL on the same rollouts", True
+    ),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(

@@ -6,9 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 from ppocli.core.metrics import METRICS, Metric
+from ppocli.core.objective_texts import OBJECTIVE_TEXTS
+from ppocli.core.presets import FAMILIES, Preset, all_presets, preset
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.core.rules import RULES, Rule
-from ppocli.core.spec import AGGREGATIONS
+from ppocli.core.spec import AGGREGATIONS, LossSpec
 from ppocli.errors import UsageProblem
 
 AGGREGATION_TEXTS: dict[str, str] = {
@@ -48,6 +50,16 @@ def explain(name: str) -> list[str]:
         ]
     if name in ROLES:
         return _role(ROLES[name])
+    if name in OBJECTIVE_TEXTS:
+        return _objective(name)
+    if name.partition(":")[0] in FAMILIES:
+        return _preset(preset(name))
+    if name in SETTINGS:
+        return [
+            f"{name}: setting of the loss",
+            SETTINGS[name],
+            f"Set with --set {name}=VALUE or its own option.",
+        ]
     if name in AGGREGATION_TEXTS:
         return [f"{name}: aggregation", f"{AGGREGATION_TEXTS[name]}.", f"Chosen with --agg {name}."]
     if name.upper() in RULES:
@@ -61,6 +73,12 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
         ("Metrics", [(one.name, one.text) for one in METRICS.values()]),
         ("Roles", [(one.name, one.text) for one in ROLES.values()]),
         ("Aggregations", [(name, AGGREGATION_TEXTS[name]) for name in AGGREGATIONS]),
+        ("Objectives", [(name, one.formula) for name, one in OBJECTIVE_TEXTS.items()]),
+        ("Frameworks", [(one.name, f"{one.title} {one.version}") for one in all_presets()]),
+        (
+            "Settings of the loss",
+            [(name, text.split(". ")[0].rstrip(".")) for name, text in SETTINGS.items()],
+        ),
         ("Findings", [(rule.code, rule.title) for rule in RULES.values()]),
     ]
 
@@ -99,6 +117,55 @@ def _role(role: Role) -> list[str]:
     return lines
 
 
+def _objective(name: str) -> list[str]:
+    """Explain an objective."""
+    one = OBJECTIVE_TEXTS[name]
+    lines = [
+        f"{name}: objective",
+        f"Loss of a token, to be minimised: {one.formula}.",
+        f"{one.clipped}.",
+        f"Source: {one.source}.",
+        f"Chosen with --objective {name}.",
+    ]
+    if one.settings:
+        lines.insert(3, f"Settings: {', '.join(one.settings)}.")
+    using = [p.name for p in all_presets() if p.spec.get("objective", "ppo") == name]
+    if using:
+        lines.append(f"The objective of: {', '.join(using)}.")
+    return lines
+
+
+def _preset(one: Preset) -> list[str]:
+    """Explain a preset: its settings, its metrics, what its users should know."""
+    lines = [f"{one.name}: {one.title} {one.version}"]
+    if one.spec:
+        lines.append(f"Settings: {', '.join(f'{name} {value}' for name, value in one.spec.items())}.")
+    lines += [f"{metric.name}: {metric.text}." for metric in one.metrics]
+    lines += [f"Columns also found as: {', '.join(names)} ({role})." for role, names in one.aliases.items()]
+    lines += [f"Note: {note}." for note in one.notes]
+    lines.append(f"Chosen with --like {one.name}; --set and the options override its settings.")
+    return lines
+
+
+def _settings() -> dict[str, str]:
+    """Return the settings of the loss and what they are, from the documentation of `LossSpec`."""
+    texts: dict[str, list[str]] = {}
+    names: list[str] = []
+    body = (LossSpec.__doc__ or "").partition("Attributes\n")[2].partition("Raises\n")[0]
+    for line in body.splitlines():
+        head, colon, _ = line.strip().partition(" : ")
+        if colon and len(line) - len(line.lstrip()) == 4:
+            names = head.split(", ")
+        elif line.startswith("        "):
+            for name in names:
+                texts.setdefault(name, []).append(line.strip())
+    return {name: " ".join(lines).replace("`", "") for name, lines in texts.items()}
+
+
+SETTINGS = _settings()
+"""Every setting of the loss that has a text of its own."""
+
+
 def _rule(rule: Rule) -> list[str]:
     """Explain a finding."""
     return [
@@ -122,5 +189,5 @@ def _column(name: str) -> list[str]:
         return [f"{name}: column name", "Holds minus the log-prob, so it is never taken. Store its negative."]
     if lowered in PROBABILITIES:
         return [f"{name}: column name", "Holds probabilities, so it is never taken. Store their logarithms."]
-    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    names = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES]
     raise UsageProblem(f"nothing is known by the name '{name}'", hint=nearest(name, names))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
+from ppocli.core.parity_report import KINDS
 from ppocli.core.report import SCHEMA_VERSION
 from ppocli.core.roles import ROLES
 from ppocli.core.rules import RULES
@@ -40,10 +41,11 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": "#/$defs/eval"}, {"$ref": "#/$defs/inspect"}],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "inspect", "parity")],
         "$defs": {
             "eval": _eval(),
             "inspect": _inspect(),
+            "parity": _parity(),
             "file": file_schema(),
             "settings": _settings(),
             "place": _place(),
@@ -104,6 +106,39 @@ def _inspect() -> Schema:
             "settings": _object({**reading, "scan": {"type": "boolean"}}, optional=tuple(reading)),
             "files": _list_of("file"),
             "n_schemas": _COUNT,
+        }
+    )
+
+
+def _parity() -> Schema:
+    """Return the schema of the document of `ppocli parity`."""
+    cell = _object(
+        {
+            "name": _TEXT,
+            "value": _NUMBER_OR_NULL,
+            "definition": _TEXT,
+            "reason": _TEXT,
+            "nonfinite": {"enum": ["nan", "inf", "-inf"]},
+        },
+        optional=("reason", "nonfinite"),
+    )
+    kinds = {"enum": list(KINDS)}
+    framework = {
+        "name": _TEXT,
+        "title": _TEXT,
+        "version": _TEXT,
+        "settings": {"type": "object"},
+        "metrics": {"type": "object", "propertyNames": kinds, "additionalProperties": cell},
+    }
+    spread = _object({"min": _NUMBER, "max": _NUMBER, "n": _COUNT})
+    return _object(
+        {
+            **_head("parity"),
+            "settings": {"type": "object"},
+            "inputs": _list_of("input"),
+            "n_tokens": _COUNT,
+            "frameworks": {"type": "array", "items": _object(framework)},
+            "spread": {"type": "object", "propertyNames": kinds, "additionalProperties": spread},
         }
     )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """One evaluation: what was asked for, and what has been found so far."""
 
     spec: LossSpec
@@ -119,6 +119,31 @@ def evaluate_files(
     ------
     InputError, EmptyInput, UsageProblem
     """
+    run = files_run(
+        paths,
+        spec or LossSpec(),
+        options,
+        chunk_rows,
+        skip_bad=skip_bad,
+        progress=progress,
+        required_roles=required_roles,
+        like=None if like is None else preset(like),
+    )
+    return _evaluate(run, by, worst, threads, allow_empty)
+
+
+def files_run(
+    paths: Sequence[str],
+    spec: LossSpec,
+    options: ReadOptions | None,
+    chunk_rows: int | None,
+    *,
+    skip_bad: bool,
+    progress: Progress | None,
+    required_roles: Sequence[str] = MAIN_ROLES,
+    like: Preset | None = None,
+) -> Run:
+    """Return a run over files, patterns and directories; arguments as in `evaluate_files`."""
     from ppocli.io.source import expand, open_input
 
     files, skipped = expand(paths)
@@ -128,8 +153,8 @@ def evaluate_files(
     def opener(path: str) -> Callable[[], Reader]:
         return lambda: open_input(path, wanted, coders, required_roles)
 
-    run = _Run(
-        spec=spec or LossSpec(),
+    return Run(
+        spec=spec,
         open_readers=[opener(path) for path in files],
         chunk_tokens=chunk_rows,
         progress=progress or NoProgress(),
@@ -137,9 +162,8 @@ def evaluate_files(
         paths=files,
         reading=reading_settings(wanted),
         skipped=list(skipped),
-        like=None if like is None else preset(like),
+        like=like,
     )
-    return _evaluate(run, by, worst, threads, allow_empty)
 
 
 def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
@@ -216,7 +240,7 @@ def _evaluate_arrays(
             f"no array for {', '.join(missing)}",
             hint="evaluate(path) reads a file; arrays go by role: evaluate(log_probs=..., ...)",
         )
-    run = _Run(
+    run = Run(
         spec=spec,
         open_readers=[lambda: ArrayReader(arrays, options)],
         chunk_tokens=others.get("chunk_rows"),
@@ -235,7 +259,7 @@ def _evaluate_arrays(
     )
 
 
-def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
+def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Read every input once, or twice where advantages are normalised, and report."""
     choose("by", by, ("file", "total"))
     numbers: tuple[tuple[str, Any, int], ...] = (
@@ -249,10 +273,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     from ppocli.kernels import _jit
 
     began = time.perf_counter()
-    notice = _jit.set_threads(threads)
-    if notice:
-        run.progress.notice(f"warning: {notice}")
-    _jit.on_first_compile(run.progress.notice)
+    start_kernels(run, threads)
 
     from ppocli.engine.correction import put_correction
     from ppocli.engine.findings import find
@@ -306,7 +327,17 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     return with_token_ids(whole_report, run.openers_by_path())
 
 
-def _like(run: _Run, passes: Passes, s: Summary) -> LikeReport | None:
+def start_kernels(run: Run, threads: int | None) -> None:
+    """Set the number of threads, and say so where kernels have to be compiled first."""
+    from ppocli.kernels import _jit
+
+    notice = _jit.set_threads(threads)
+    if notice:
+        run.progress.notice(f"warning: {notice}")
+    _jit.on_first_compile(run.progress.notice)
+
+
+def _like(run: Run, passes: Passes, s: Summary) -> LikeReport | None:
     """Return the metrics of the framework that was asked for."""
     if run.like is None or passes.job.after is None:
         return None

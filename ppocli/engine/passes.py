@@ -76,15 +76,18 @@ class Passes:
 
     def prepare(self, run: Inputs, wanted: Iterable[Wanted] = ()) -> dict[str, Any]:
         """Decide what is computed beside the kernels; return what to echo of the advantages."""
+        wanted = tuple(wanted)
         shift, scale = 0.0, 1.0
         if self.spec.scoped:
             settings = self._collect_scopes(run)
         else:
             shift, scale, settings = self.normalisation(run)
         scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
+        others = {one.spec for one in wanted} - {self.spec}
+        scales |= self._scales_of([spec for spec in others if spec.adv_norm == "batch"], run)
         plain = uncorrected(self.spec)
         scoped = (self.spec, plain) if self.spec.scoped else ()
-        measures = MeasureSet(tuple(wanted), scales, scoped)
+        measures = MeasureSet(wanted, scales, scoped)
         before = MeasureSet(wanted_of(self.spec), {plain: (shift, scale)} if scales else {}, scoped)
         self.job = Job(
             self.spec,
@@ -138,13 +141,21 @@ class Passes:
             return
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
-        """Return shift and scale of the advantages, and what to echo of them.
-
-        (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages of the whole input;
-        one advantage alone is left as it is.
-        """
+        """Return shift and scale of the advantages, and what to echo of them."""
         if self.spec.adv_norm == "none":
             return 0.0, 1.0, {}
+        return scale_of(self.spec, self._statistics(run))
+
+    def _scales_of(self, specs: Iterable[LossSpec], run: Inputs) -> dict[LossSpec, tuple[float, float]]:
+        """Return shift and scale of the advantages under other losses."""
+        specs = tuple(specs)
+        if not specs:
+            return {}
+        statistics = self._statistics(run)
+        return {spec: scale_of(spec, statistics)[:2] for spec in specs}
+
+    def _statistics(self, run: Inputs) -> Totals:
+        """Read the valid advantages of the whole input."""
         statistics = Totals(roles=frozenset(("advantages",)))
         for _, reader in run.readers():
             plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
@@ -156,21 +167,7 @@ class Passes:
                 run.skip(reader.report.path, problem)
                 continue
             statistics.merge(accumulator.finish(), GROUP_LIMIT)
-        s = Summary(statistics, self.spec)
-        n = s.count("adv")
-        if n < 2:
-            return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}
-        mean = s.mean("adv", "adv", "adv")
-        deviation = math.sqrt(s.variance("adv", "adv", self.spec.adv_norm_ddof, "adv"))
-        eps = self.spec.adv_norm_eps
-        scale = {
-            "add": deviation + eps,
-            "max": max(deviation, eps),
-            "var": math.sqrt(deviation * deviation + eps),
-        }[self.spec.adv_norm_form]
-        if scale == 0.0:
-            return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
-        return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
+        return statistics
 
     def evaluate(self, reader: Reader, index: int) -> tuple[InputReport, Totals]:
         """Read one input through the kernels and add its totals to the run's.
@@ -282,6 +279,29 @@ class Passes:
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
         yield from assembler.finish()
+
+
+def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str, Any]]:
+    """Return shift and scale of advantages normalised over the whole input, and what to echo of them.
+
+    (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages; one advantage alone is
+    left as it is.
+    """
+    s = Summary(statistics, spec)
+    n = s.count("adv")
+    if n < 2:
+        return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}
+    mean = s.mean("adv", "adv", "adv")
+    deviation = math.sqrt(s.variance("adv", "adv", spec.adv_norm_ddof, "adv"))
+    eps = spec.adv_norm_eps
+    scale = {
+        "add": deviation + eps,
+        "max": max(deviation, eps),
+        "var": math.sqrt(deviation * deviation + eps),
+    }[spec.adv_norm_form]
+    if scale == 0.0:
+        return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
+    return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
 
 
 def _ids_without_use(report: InputReport) -> frozenset[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ppocli.core.inspect_report import InspectReport
+    from ppocli.core.parity_report import ParityReport
     from ppocli.core.report import EvalReport
     from ppocli.render.console import Look
 
@@ -45,6 +46,35 @@ def eval_text(
     from ppocli.render.table import eval_table
 
     return eval_table(report, look, digits=digits, sort=sort)
+
+
+def parity_text(
+    report: ParityReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
+) -> str:
+    """Return what `parity` found in one of `FORMATS`; arguments as for `eval_text`."""
+    if name in ("json", "jsonl"):
+        from ppocli.render.json import to_json, to_lines
+
+        document = report.to_dict()
+        if name == "json":
+            return to_json(document, encoding=encoding)
+        frameworks = document.pop("frameworks")
+        lines = [{"kind": "framework", **one} for one in frameworks]
+        return to_lines([*lines, {**document, "kind": "total"}], encoding=encoding)
+    if name in ("csv", "tsv"):
+        from ppocli.render.parity import parity_delimited
+
+        return parity_delimited(report, "," if name == "csv" else "\t")
+    from ppocli.render.parity import parity_screen
+
+    screen = parity_screen(report, digits)
+    if name == "md":
+        from ppocli.render.markdown import screen_markdown
+
+        return screen_markdown(screen)
+    from ppocli.render.table import draw
+
+    return draw(screen, look)
 
 
 def inspect_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core.objective_texts import OBJECTIVE_TEXTS, bounds_of
 from ppocli.render.console import printable
 from ppocli.render.numbers import count_text, number_text, plural
 
@@ -25,9 +26,14 @@ def place_text(where: Place, *, with_path: bool = True) -> str:
 
 def words_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return what the notes are filled in with."""
+    low, high = (number_text(end) for end in bounds_of(settings))
+    region = OBJECTIVE_TEXTS[settings["objective"]].region
     return {
-        "low": number_text(1.0 - settings["clip_low"]),
-        "high": number_text(1.0 + settings["clip_high"]),
+        "low": low,
+        "high": high,
+        "region": f"{region} outside [{low}, {high}]" if region else "nothing is clipped",
+        "below": f"{region} < {low}" if region else "nothing is clipped",
+        "above": f"{region} > {high}" if region else "nothing is clipped",
         "agg": settings["agg"],
         "ddof": str(settings["adv_norm_ddof"]),
     }
@@ -68,7 +74,9 @@ def _dtypes(inputs: tuple[InputReport, ...]) -> list[str]:
 def _definition(settings: Mapping[str, Any]) -> str:
     """Return the line that says which loss this is."""
     words = words_of(settings)
-    parts = [f"PPO clip [{words['low']}, {words['high']}]", f"agg {settings['agg']}"]
+    objective = settings["objective"]
+    clip = f"clip [{words['low']}, {words['high']}]" if OBJECTIVE_TEXTS[objective].region else "no clip"
+    parts = [f"{'PPO' if objective == 'ppo' else objective} {clip}", f"agg {settings['agg']}"]
     for key, label in (
         ("dual_clip", "dual clip"),
         ("delta", "delta"),
@@ -80,15 +88,27 @@ def _definition(settings: Mapping[str, Any]) -> str:
         if settings.get(key) is not None:
             space = "" if label.endswith("-") else " "
             parts.append(f"{label}{space}{number_text(settings[key])}")
+    parts += _correction(settings)
     parts.append(_normalisation(settings))
     return "  ".join(parts)
+
+
+def _correction(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Say how the loss is corrected for tokens of another policy."""
+    if settings["rollout_is"] != "none":
+        cap = settings["rollout_is_cap"]
+        yield f"weighted by {settings['rollout_is']}" + (
+            "" if cap is None else f", at most {number_text(cap)}"
+        )
+    if settings["rollout_rs"]:
+        yield f"without {', '.join(settings['rollout_rs'])}"
 
 
 def _normalisation(settings: Mapping[str, Any]) -> str:
     """Say what was done to the advantages."""
     if settings["adv_norm"] == "none":
         return "advantages as stored"
-    if "adv_norm_note" in settings:
+    if "adv_norm_note" in settings and settings["adv_norm"] == "batch":
         return f"advantages: {settings['adv_norm_note']}"
     eps = number_text(settings["adv_norm_eps"])
     form = {
@@ -101,7 +121,13 @@ def _normalisation(settings: Mapping[str, Any]) -> str:
         for word, key in (("mean", "adv_norm_mean"), ("std", "adv_norm_std"))
         if key in settings
     )
-    scope = f"advantages normalised over the {settings['adv_norm']}"
+    name, _, rows = settings["adv_norm"].partition(":")
+    scope = {"minibatch": f"every {rows} rows", "group": "each group"}.get(name, "the batch")
+    scope = f"advantages normalised over {scope}"
+    if settings["adv_norm_unit"] == "sequence":
+        scope += " by sequence"
+    if "adv_norm_note" in settings:
+        measured += f", {settings['adv_norm_note']}"
     return f"{scope}: {form}, ddof {settings['adv_norm_ddof']}{measured}"
 
 

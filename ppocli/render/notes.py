@@ -1,7 +1,7 @@
 """The definition of every metric in at most forty characters: the note column of the tables.
 
-The full wording is in `ppocli.core.metrics`. `{low}` and `{high}` stand for the ends of the clip interval,
-`{agg}` for the chosen aggregation.
+The full wording is in `ppocli.core.metrics`. `{region}`, `{below}` and `{above}` stand for what the objective
+clips, `{agg}` for the chosen aggregation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ METRIC_NOTES: dict[str, str] = {
     "policy_loss_by_agg": "the same loss with each aggregation",
     "policy_loss_micro_batch_mean": "mean of the micro-batches' token means",
     "unclipped_loss": "mean(-ratio * advantage)",
-    "clip_frac": "ratio outside [{low}, {high}]",
-    "clip_frac_low": "ratio < {low}",
-    "clip_frac_high": "ratio > {high}",
+    "clip_frac": "{region}",
+    "clip_frac_low": "{below}",
+    "clip_frac_high": "{above}",
     "clip_frac_active": "clipped branch chosen: gradient cut",
-    "clip_frac_active_low": "ratio < {low} and advantage < 0",
-    "clip_frac_active_high": "ratio > {high} and advantage > 0",
+    "clip_frac_active_low": "{below} and advantage < 0",
+    "clip_frac_active_high": "{above} and advantage > 0",
     "dual_clip_frac": "dual-clip bound chosen, advantage < 0",
     "delta_clip_frac": "ratio > delta and advantage < 0",
     "grad_abs_mean": "mean |d loss / d log_probs|, per token",
@@ -75,6 +75,17 @@ METRIC_NOTES: dict[str, str] = {
     "ref_kl_k1": "mean(x), x = log_probs - ref_log_probs",
     "ref_kl_k2": "mean(x^2 / 2), nats",
     "ref_kl_k3": "mean(exp(-x) - 1 + x), nats, >= 0",
+    "policy_loss_uncorrected": "the same loss without the correction",
+    "rollout_rejected_frac": "tokens that --rollout-rs drops",
+    "rollout_weight_raw_mean": "weight before its bounds: mean",
+    "rollout_weight_raw_min": "weight before its bounds: smallest",
+    "rollout_weight_raw_max": "weight before its bounds: largest",
+    "rollout_weight_mean": "weight on the loss: mean",
+    "rollout_weight_min": "weight on the loss: smallest",
+    "rollout_weight_max": "weight on the loss: largest",
+    "rollout_weight_capped_frac": "weights above --rollout-is-cap",
+    "rollout_weight_low_frac": "weights below rollout_is_low",
+    "rollout_weight_ess_frac": "effective sample size / tokens",
     "n_rows": "rows stored",
     "n_tokens": "valid tokens",
     "n_masked": "masked tokens",

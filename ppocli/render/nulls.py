@@ -19,7 +19,7 @@ class Nulls:
 
     def __init__(self, report: EvalReport, digits: int) -> None:
         self._report = report
-        self._digits = digits
+        self.digits = digits
         shared = Counter(self._reason(note) for note in report.nulls.values())
         reasons = [reason for reason, times in shared.items() if times > 1]
         self._numbers = {reason: number for number, reason in enumerate(reasons, 1)}
@@ -32,7 +32,7 @@ class Nulls:
     def cell(self, name: str, value: float | int | None) -> str:
         """Return a value, or `null`, `null (nan)`, `null (nan) [1]`."""
         if value is not None:
-            return cell_text(value, self._digits)
+            return cell_text(value, self.digits)
         note = self._report.nulls[name]
         number = self._numbers.get(self._reason(note))
         return (

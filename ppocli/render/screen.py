@@ -35,6 +35,7 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "grad_zero_frac",
         ),
     ),
+    ("correction", tuple(one.name for one in METRICS.values() if one.section == "correction")),
     ("ratio and KL", tuple(one.name for one in METRICS.values() if one.section == "ratio")),
     ("sequences", tuple(one.name for one in METRICS.values() if one.section == "sequence")),
     (
@@ -84,6 +85,7 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
         blocks += made.metrics(title, names)
         if title == "objective":
             blocks += made.aggregations()
+            blocks += made.like()
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
     blocks.append(_findings(report.findings))
@@ -133,6 +135,23 @@ class _Tables:
             rows.append((name, self.nulls.cell(dotted, value), note))
         columns = (Column("aggregation", "metric"), Column("policy_loss", "number"), Column("note", "note"))
         return [Block(columns, tuple(rows))] if rows else []
+
+    def like(self) -> list[Block]:
+        """Return the table of a framework's metrics under its own names, if one was asked for."""
+        like = self.report.like
+        if like is None:
+            return []
+        rows = []
+        for name, value in like.metrics.items():
+            note = like.nulls.get(name)
+            text = like.definitions[name] if note is None else f"{note.reason}; {like.definitions[name]}"
+            rows.append((name, _cell(value, note, self.nulls.digits), text))
+        title = f"as {like.title} {like.version} logs it"
+        lines = [Block(text=f"note: {note}") for note in like.notes]
+        return [
+            Block((Column(title, "metric"), Column("value", "number"), Column("note", "note")), tuple(rows)),
+            *lines,
+        ]
 
     def _row(self, name: str) -> tuple[str, str, str]:
         """Return name, value and note of one metric."""
