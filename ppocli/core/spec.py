@@ -116,7 +116,9 @@ class LossSpec:
     adv_norm_unit : {"token", "sequence"}
         Statistics over valid tokens, or over sequences by their mean advantage.
     adv_norm_ddof : {0, 1}
+        Standard deviations of the advantages divide by n - ddof.
     adv_norm_eps : float
+        Guards the division by that standard deviation; at least 0.
     adv_norm_form : {"add", "max", "var"}
         (A - m)/(s + eps), (A - m)/max(s, eps), (A - m)/sqrt(s^2 + eps).
     value_clip : float, optional

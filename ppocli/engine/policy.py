@@ -120,9 +120,7 @@ class PolicyStage:
             views = [{name: values[a:b] for name, values in span.arrays.items()} for a, b in bounds]
             for (a, b), derived in zip(bounds, self._run(views, [None] * len(views)), strict=True):
                 for name, values in derived.items():
-                    if name not in span.arrays or not span.arrays[name].flags.writeable:
-                        span.arrays[name] = _room(span, name, values)
-                    span.arrays[name][a:b] = values
+                    span.writable(name, values.dtype)[a:b] = values
             yield span
 
     def of_window(self, window: Window) -> dict[str, Array]:
@@ -292,17 +290,6 @@ def _bits(masks: ClipMasks) -> NDArray[np.uint8]:
     for bit, mask in named:
         out |= np.where(mask, np.uint8(bit), np.uint8(0))
     return out
-
-
-def _room(span: Span, name: str, values: Array) -> Array:
-    """Return an array of the span's length; a mask begins as what it was."""
-    if name in span.arrays:
-        return span.arrays[name].copy()
-    return (
-        np.ones(span.n_tokens, dtype=np.uint8)
-        if name == "mask"
-        else np.zeros(span.n_tokens, dtype=values.dtype)
-    )
 
 
 def _groups(offsets: Ints, size: int) -> Iterator[tuple[int, int]]:

@@ -31,6 +31,8 @@ class Span:
         None: each row is one token.
     first_row : int
         Row of `row_starts[0]`.
+    own : set of str
+        Arrays that were made here, and may be written to.
     """
 
     origin: int
@@ -38,6 +40,18 @@ class Span:
     arrays: dict[str, Array]
     row_starts: NDArray[np.int64] | None = None
     first_row: int = 0
+    own: set[str] = field(default_factory=set)
+
+    def writable(self, name: str, dtype: Any) -> Array:
+        """Return an array of this span's own; a new one begins with zeros, a mask with nothing masked."""
+        if name not in self.arrays:
+            begin = np.ones if name.startswith("mask") else np.zeros
+            self.arrays[name] = begin(self.n_tokens, dtype=dtype)
+        elif name not in self.own:
+            # What was read may be the caller's own memory.
+            self.arrays[name] = self.arrays[name].copy()
+        self.own.add(name)
+        return self.arrays[name]
 
     def rows_of(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each token, given by its index in the file."""

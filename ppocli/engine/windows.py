@@ -153,11 +153,7 @@ class Windows:
                 back[order] = values
             at = 0
             for span, first, last in parts:
-                if name not in span.arrays or span.arrays[name].size != span.n_tokens:
-                    span.arrays[name] = np.zeros(span.n_tokens, dtype=values.dtype)
-                elif not span.arrays[name].flags.writeable:
-                    span.arrays[name] = span.arrays[name].copy()
-                span.arrays[name][first:last] = back[at : at + last - first]
+                span.writable(name, values.dtype)[first:last] = back[at : at + last - first]
                 at += last - first
         self._done = end
 

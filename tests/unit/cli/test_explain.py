@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from ppocli.core.glossary import AGGREGATION_TEXTS, explain
+from ppocli.core.glossary import AGGREGATION_TEXTS, SETTINGS, explain
 from ppocli.core.metrics import METRICS
+from ppocli.core.presets import all_presets
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
 from ppocli.core.rules import RULES
-from ppocli.core.spec import AGGREGATIONS
+from ppocli.core.spec import AGGREGATIONS, OBJECTIVES, LossSpec
 from ppocli.errors import UsageProblem
 
 
@@ -77,7 +79,10 @@ def test_the_list_names_everything(run: Any) -> None:
     code, out, err = run("explain", "--list")
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
-    assert listed == [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    presets = [one.name for one in all_presets()]
+    known = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets, *SETTINGS, *RULES]
+    assert listed == known
+    assert set(SETTINGS) == {one.name for one in fields(LossSpec)}
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from ppocli.core.metrics import METRICS
-from ppocli.core.spec import AGGREGATIONS
+from ppocli.core.objective_texts import OBJECTIVE_TEXTS
+from ppocli.core.spec import AGGREGATIONS, OBJECTIVES, LossSpec
+from ppocli.render.header import words_of
 from ppocli.render.notes import AGGREGATION_NOTES, METRIC_NOTES, note_of
 
-WORDS = {"low": "0.8", "high": "1.28", "agg": "seq-mean-token-mean", "ddof": "1"}
+WORDS = words_of(LossSpec(clip_high=0.28, agg="seq-mean-token-mean", adv_norm_ddof=1).to_dict())
 
 
 def test_every_metric_and_aggregation_has_a_note_and_nothing_else_has() -> None:
@@ -20,6 +22,18 @@ def test_notes_fit_beside_name_and_value_on_eighty_columns(name: str) -> None:
     assert len(note) <= 40
     assert note.isascii()
     assert "{" not in note
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_clip_notes_say_what_the_objective_clips(objective: str) -> None:
+    words = words_of(LossSpec(objective, clip_low=0.1, clip_high=0.3, cispo_high=5.0).to_dict())
+    region = OBJECTIVE_TEXTS[objective].region
+    low, high = {"cispo": ("0.9", "5"), "gmpo": ("-0.1", "0.3")}.get(
+        objective, ("-0.1", "0.3") if objective.startswith("dppo") else ("0.9", "1.3")
+    )
+    expected = f"{region} outside [{low}, {high}]" if region else "nothing is clipped"
+    assert note_of("clip_frac", words) == expected
+    assert note_of("clip_frac_high", words) == (f"{region} > {high}" if region else "nothing is clipped")
 
 
 def test_notes_carry_the_settings() -> None:

@@ -41,6 +41,7 @@ def test_all_tables_are_there_when_all_metrics_are() -> None:
     assert titles(eval_screen(reports.full())) == [
         "objective",
         "aggregation",
+        "correction",
         "ratio and KL",
         "sequences",
         "value, entropy, total",
