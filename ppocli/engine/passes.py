@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ppocli.core.report import ColumnReport, InputReport
     from ppocli.core.spec import LossSpec
 
+COMPUTED_TOKENS = 1 << 18
+"""Tokens read at a time where terms are computed beside the kernels: about 30 float64 arrays exist of each."""
+
 IDS = ("mask", "sequence_id", "group_id", "step")
 
 
@@ -275,6 +278,8 @@ class Passes:
         per_row = report.bytes / max(report.rows, 1)
         wanted = roles & frozenset(report.columns)
         tokens = self.chunk_tokens or chunk_tokens_for(report.columns[role].dtype for role in wanted)
+        if self.job.loss or self.job.sets:
+            tokens = min(tokens, COMPUTED_TOKENS)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
