@@ -66,8 +66,7 @@ class Measure:
     factor : float
         Multiplies the result.
     options : tuple of (name, value)
-        Of the term; `ddof` and `about` (what second moments are taken about, for the sake of rounding) are of
-        the reduction.
+        Of the term; `ddof` is of the reduction.
     """
 
     term: str
@@ -82,7 +81,7 @@ class Measure:
     @property
     def term_options(self) -> dict[str, Any]:
         """The options of the term."""
-        return {name: value for name, value in self.options if name not in ("ddof", "about")}
+        return {name: value for name, value in self.options if name != "ddof"}
 
 
 METRIC = "metric"
@@ -137,7 +136,7 @@ class Sums:
     n, n_stored : int
         Tokens or sequences that were added; stored ones of the same kind.
     total, square : float
-        Sum, and sum of squares about `about`.
+        Sum, and sum of squares about the mean.
     low, high : float
         Smallest and largest; infinite the wrong way round without one.
     """
@@ -194,9 +193,9 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
 
 def _deviation(one: Measure, sums: Sums, statistic: str) -> float:
     """Return the standard deviation or the variance of the summands."""
-    about, ddof = one.option("about", 0.0), one.option("ddof", 0)
+    ddof = one.option("ddof", 0)
     if sums.n <= ddof:
         return math.nan
-    centred = 0.0 if sums.low == sums.high else sums.square - (sums.total - sums.n * about) ** 2 / sums.n
-    variance = max(centred, 0.0) / (sums.n - ddof)
+    # Equal values vary by nothing, whatever their mean is rounded to.
+    variance = 0.0 if sums.low == sums.high else max(sums.square, 0.0) / (sums.n - ddof)
     return variance if statistic == "var" else math.sqrt(variance)

@@ -83,7 +83,11 @@ class Tokens:
 
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
-        plain = replace(spec, objective="ppo") if spec.objective == "decoupled" else spec
+        plain = spec
+        if spec.objective == "decoupled":
+            # Its weights are those of tokens unless another level is asked for; bounds need one.
+            level = "token" if spec.rollout_is == "none" else spec.rollout_is
+            plain = replace(spec, objective="ppo", rollout_is=level)
         sequences = self.together() if plain.objective in SEQUENCE_OBJECTIVES else None
         terms = objective_terms(
             self.columns[NEW], self.columns[OLD], self.columns["advantages"], plain, sequences=sequences

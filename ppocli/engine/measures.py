@@ -39,11 +39,14 @@ class Wanted:
     spoils : bool
         It is NaN as soon as a masked value of its columns is not finite: the framework multiplies by its
         mask.
+    selects : tuple of str
+        Columns that do not spoil it.
     """
 
     spec: LossSpec
     measure: Measure
     spoils: bool = False
+    selects: tuple[str, ...] = ()
 
     @property
     def how(self) -> Reduction:
@@ -71,7 +74,7 @@ class MeasureTotals:
     n, n_stored : (k,) int64
         Summands; stored tokens or sequences.
     hi, lo : (2 k,) float64
-        Sums, then sums of squares, as pairs.
+        Sums, then sums of squares about the mean (of measures that are deviations), as pairs.
     low, high : (k,) float64
     nonfinite : (k, 3) int64
         Summands, or sums, that are NaN, +inf, -inf.
@@ -96,12 +99,18 @@ class MeasureTotals:
         self.nonfinite = np.zeros((self.k, 3), dtype=np.int64)
 
     def add(self, which: int, rows: Floats, part: Part) -> None:
-        """Add the summands of one measure; `rows` are their sums and sums of squares, (n, 2), in order."""
-        places = np.array([which, self.k + which])
-        hi, lo = self.hi[places], self.lo[places]
-        overflow = np.zeros((2, 3), dtype=np.int64)
-        merge.add_rows(rows, hi, lo, overflow)
-        self.hi[places], self.lo[places] = hi, lo
+        """Add the summands of one measure.
+
+        `rows` are their sums in order, (n, 1); of a deviation with their sums of squares about their own mean
+        and their numbers, (n, 3).
+        """
+        if rows.shape[1] == 3:
+            self._add_moments(which, rows)
+        place = slice(which, which + 1)
+        hi, lo = self.hi[place].copy(), self.lo[place].copy()
+        overflow = np.zeros((1, 3), dtype=np.int64)
+        merge.add_rows(np.ascontiguousarray(rows[:, :1]), hi, lo, overflow)
+        self.hi[place], self.lo[place] = hi, lo
         self.nonfinite[which] += overflow[0] + part.nonfinite
         self.n[which] += part.n
         self.n_stored[which] += part.n_stored
@@ -110,14 +119,36 @@ class MeasureTotals:
 
     def merge(self, other: MeasureTotals) -> None:
         """Add the totals of the next file."""
-        overflow = np.zeros((2 * self.k, 3), dtype=np.int64)
-        merge.add_rows(np.stack([other.hi, other.lo]), self.hi, self.lo, overflow)
-        self.nonfinite += other.nonfinite + overflow[: self.k]
+        k = self.k
+        squares = other.hi[k:] + other.lo[k:]
+        for place in np.flatnonzero(other.n):
+            row = other.hi[place] + other.lo[place], squares[place], other.n[place]
+            self._add_moments(int(place), np.array([row], dtype=np.float64))
+        overflow = np.zeros((k, 3), dtype=np.int64)
+        hi, lo = self.hi[:k].copy(), self.lo[:k].copy()
+        merge.add_rows(np.stack([other.hi[:k], other.lo[:k]]), hi, lo, overflow)
+        self.hi[:k], self.lo[:k] = hi, lo
+        self.nonfinite += other.nonfinite + overflow
         self.n += other.n
         self.n_stored += other.n_stored
         self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         for which, why in other.missing.items():
             self.missing.setdefault(which, why)
+
+    def _add_moments(self, which: int, rows: Floats) -> None:
+        """Merge sums of squares about the mean, row by row, before the sums are added (Chan et al. 1979)."""
+        n, at = float(self.n[which]), self.k + which
+        hi, lo = float(self.hi[which]), float(self.lo[which])
+        m2 = float(self.hi[at]), float(self.lo[at])
+        for total, square, count in rows.tolist():
+            if count > 0.0:
+                if n > 0.0:
+                    delta = (total / count - hi / n) - lo / n
+                    square += delta * delta * (n / (n + count)) * count
+                m2 = _pair_sum(*m2, square)
+                hi, lo = _pair_sum(hi, lo, total)
+                n += count
+        self.hi[at], self.lo[at] = m2
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +285,9 @@ class MeasureSet:
             else:
                 rows, part = _of_sequences(one, values, tokens[key], batch.lengths(where))
             if one.spoils and any(
-                (~np.isfinite(batch.columns[role]) & ~batch.valid).any() for role in one.roles
+                (~np.isfinite(batch.columns[role]) & ~batch.valid).any()
+                for role in one.roles
+                if role not in one.selects
             ):
                 part.nonfinite[NAN] += 1
             yield which, rows, part
@@ -299,18 +332,36 @@ def _edges(values: Floats) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
 
 
+def _pair_sum(hi: float, lo: float, x: float) -> tuple[float, float]:
+    """Return hi + lo + x as a pair."""
+    total = hi + x
+    part = total - hi
+    low = (hi - (total - part)) + (x - part) + lo
+    out = total + low
+    return out, low - (out - total)
+
+
 def _of_blocks(one: Wanted, values: Floats, where: Bools) -> tuple[Floats, Part]:
     """Return sums over blocks."""
     clean, counts = _clean(values)
     n_blocks = -(-where.size // layout.BLOCK)
-    dense = np.zeros((2, n_blocks * layout.BLOCK))
     at = np.flatnonzero(where)
-    dense[0, at] = clean
+    rows = _block_sums(clean, at, n_blocks)[:, None]
     if one.how.statistic in ("std", "var"):
-        dense[1, at] = np.square(clean - one.measure.option("about", 0.0))
-    rows = dense.reshape(2, n_blocks, layout.BLOCK).sum(axis=2).T
+        count = _block_sums(np.ones(at.size), at, n_blocks)
+        mean = rows[:, 0] / np.maximum(count, 1.0)
+        square = _block_sums(np.square(clean - mean[at // layout.BLOCK]), at, n_blocks)
+        rows = np.column_stack([rows[:, 0], square, count])
     n = clean.size - int(counts.sum())
     return np.ascontiguousarray(rows), Part(n, where.size, *_edges(values), counts)
+
+
+def _block_sums(values: Floats, at: Ints, n_blocks: int) -> Floats:
+    """Return the sum of each block of values that stand at these places."""
+    dense = np.zeros(n_blocks * layout.BLOCK)
+    dense[at] = values
+    sums: Floats = dense.reshape(n_blocks, layout.BLOCK).sum(axis=1)
+    return sums
 
 
 def _of_sequences(one: Wanted, values: Floats, tokens: Tokens, lengths: Ints) -> tuple[Floats, Part]:
@@ -327,19 +378,18 @@ def _of_sequences(one: Wanted, values: Floats, tokens: Tokens, lengths: Ints) ->
         if how.within == "mean":
             summands = summands / (together.lengths + one.spec.seq_eps)
     clean, counts = _clean(summands)
-    rows = np.zeros((clean.size, 2))
+    rows = np.zeros((clean.size, 3 if how.statistic in ("std", "var") else 1))
     rows[:, 0] = clean
-    if how.statistic in ("std", "var"):
-        rows[:, 1] = _squares(one, values, clean, together)
+    if rows.shape[1] == 3:
+        rows[:, 1:] = _moments(one, values, clean, together)
     edges = _edges(summands if how.within is not None else values)
     stored = lengths.size if how.within is not None else int(lengths.sum())
     return rows, Part(n - int(counts.sum()), stored, *edges, counts)
 
 
-def _squares(one: Wanted, values: Floats, summands: Floats, together: Sequences) -> Floats:
-    """Return the sums of squares of each sequence's summands."""
-    about = one.measure.option("about", 0.0)
+def _moments(one: Wanted, values: Floats, sums: Floats, together: Sequences) -> Floats:
+    """Return the sum of squares about their mean of each sequence's summands, and their number, (m, 2)."""
     if one.how.within is not None:
-        squares: Floats = np.square(summands - about)
-        return squares
-    return together.total(np.square(values - about))
+        return np.column_stack([np.zeros(sums.size), np.ones(sums.size)])
+    mean = together.spread(sums / together.lengths)
+    return np.column_stack([together.total(np.square(values - mean)), together.lengths])
