@@ -27,6 +27,8 @@ ADV_NORMS = ("none", "batch", "minibatch", "group")
 
 ADV_NORM_UNITS = ("token", "sequence")
 ADV_NORM_FORMS = ("add", "max", "var")
+ADV_NORM_DEGENERATE = ("keep", "formula")
+VALUE_ERRORS = ("square", "abs", "huber", "smooth-l1")
 OBJECTIVES = (
     "ppo",
     "is",
@@ -121,6 +123,16 @@ class LossSpec:
         Guards the division by that standard deviation; at least 0.
     adv_norm_form : {"add", "max", "var"}
         (A - m)/(s + eps), (A - m)/max(s, eps), (A - m)/sqrt(s^2 + eps).
+    adv_norm_degenerate : {"keep", "formula"}
+        A single advantage, or advantages that do not vary with eps 0. "keep": left as it is; only centred.
+        "formula": what the formula gives, NaN where it divides by 0 or by the ddof 1 deviation of one value.
+    value_error : {"square", "abs", "huber", "smooth-l1"}
+        Of a preset's value loss (`value_loss` is always the square): e^2; |e|; e^2 / 2 where |e| < d, else
+        d (|e| - d / 2), with d = value_error_delta; that divided by d.
+    value_error_delta : float
+        Positive.
+    value_error_cap : float, optional
+        The error of a value is at most this in a preset's value loss (RLlib's vf_clip_param); positive.
     value_clip : float, optional
         The value loss takes the larger of the plain and the clipped square.
     vf_coef, ent_coef, kl_coef : float, optional
@@ -171,6 +183,10 @@ class LossSpec:
     adv_norm_ddof: int = 0
     adv_norm_eps: float = 1e-8
     adv_norm_form: str = "add"
+    adv_norm_degenerate: str = "keep"
+    value_error: str = "square"
+    value_error_delta: float = 1.0
+    value_error_cap: float | None = None
     value_clip: float | None = None
     vf_coef: float | None = None
     ent_coef: float | None = None
@@ -188,6 +204,8 @@ class LossSpec:
         if self.adv_norm.partition(":")[0] == "minibatch" or ":" in self.adv_norm:
             _check_minibatch(self.adv_norm)
         choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
+        choose("adv_norm_degenerate", self.adv_norm_degenerate, ADV_NORM_DEGENERATE)
+        choose("value_error", self.value_error, VALUE_ERRORS)
         _within("--clip-low", self.clip_low, 0.0, 1.0)
         _within("--clip-high", self.clip_high, 0.0, math.inf)
         if self.dual_clip is not None and not 1.0 < self.dual_clip < math.inf:
@@ -304,6 +322,8 @@ _ABOVE_0 = (
     "vespo_lambda_neg",
     "dppo_weight_cap",
     "denominator",
+    "value_error_delta",
+    "value_error_cap",
 )
 
 

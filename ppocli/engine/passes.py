@@ -94,7 +94,8 @@ class Passes:
         before = MeasureSet(wanted_of(self.spec), {plain: (shift, scale)} if scales else {}, scoped)
         self.job = Job(
             self.spec,
-            loss=not self.spec.in_kernels,
+            # The kernels take it that finite columns give finite advantages.
+            loss=not self.spec.in_kernels or math.isnan(scale),
             shift=shift,
             scale=scale,
             scale_of=None if self.scopes is None else self.scopes.scale_of,
@@ -290,11 +291,12 @@ def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str
     """Return shift and scale of advantages normalised over the whole input, and what to echo of them.
 
     (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages; one advantage alone is
-    left as it is.
+    left as it is, unless `adv_norm_degenerate` says "formula".
     """
     s = Summary(statistics, spec)
     n = s.count("adv")
-    if n < 2:
+    keep = spec.adv_norm_degenerate == "keep" or n == 0
+    if n < 2 and keep:
         return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}
     mean = s.mean("adv", "adv", "adv")
     deviation = math.sqrt(s.variance("adv", "adv", spec.adv_norm_ddof, "adv"))
@@ -304,6 +306,8 @@ def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str
         "max": max(deviation, eps),
         "var": math.sqrt(deviation * deviation + eps),
     }[spec.adv_norm_form]
+    if not keep and not scale > 0.0:
+        return mean, math.nan, {"adv_norm_note": "the formula divides by 0 or by no deviation: NaN"}
     if scale == 0.0:
         return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
     return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}

@@ -167,7 +167,8 @@ class Summary:
         elif why is not None and not math.isfinite(value):
             self._null(name, why)
         elif (kind := nonfinite_of(tally)) or not math.isfinite(value):
-            self._null(name, "overflows float64", kind or _kind(value), where)
+            kind = kind or _kind(value)
+            self._null(name, self._overflow(roles, kind), kind, where)
         else:
             self._enter(name, value)
             if where is not None and name.endswith(("_min", "_max")):
@@ -184,6 +185,12 @@ class Summary:
     def place(self, name: str, side: int) -> Place | None:
         """Return where an extreme stands."""
         return self.totals.places.get((name, side))
+
+    def _overflow(self, roles: Sequence[str], kind: Nonfinite) -> str:
+        """Say why finite values give a metric that is not."""
+        if kind == "nan" and "advantages" in roles and self.spec.adv_norm_degenerate == "formula":
+            return "the advantages cannot be normalised, or a product overflows float64"
+        return "overflows float64"
 
     def _enter(self, name: str, value: float) -> None:
         """Write a finite number, whole where the unit is a count; -0.0 becomes 0.0."""
