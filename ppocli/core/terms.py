@@ -73,9 +73,10 @@ def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:
     return False
 
 
-def loss(tokens: Tokens, spec: LossSpec) -> Floats:
-    """Return the objective's loss of each token, weighted where the spec says so."""
-    return tokens.terms(spec).loss
+def loss(tokens: Tokens, spec: LossSpec, *, absolute: bool = False) -> Floats:
+    """Return the objective's loss of each token, weighted where the spec says so; `absolute`: its size."""
+    value = tokens.terms(spec).loss
+    return np.abs(value) if absolute else value
 
 
 def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
@@ -128,15 +129,16 @@ def kl(
     estimator: str = "k1",
     new: str = NEW,
     old: str = OLD,
-    clamp: float | None = None,
+    clamp: float | str | None = None,
     cap: float | None = None,
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
     estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
-    within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards.
+    within plus or minus `clamp` first ("loss": the loss's own), the estimate within plus or minus `cap`
+    afterwards.
     """
-    d = clamped(tokens.log_ratio(new, old), clamp)
+    d = clamped(tokens.log_ratio(new, old), _clamp(spec, clamp))
     value = _ESTIMATORS[estimator](d)
     return value if cap is None else np.clip(value, -cap, cap)
 
@@ -148,7 +150,7 @@ def ratio(
     new: str = NEW,
     old: str = OLD,
     level: str = "token",
-    clamp: float | None = None,
+    clamp: float | str | None = None,
     low: float | None = None,
     high: float | None = None,
     power: int = 1,
@@ -156,8 +158,9 @@ def ratio(
     """Return exp(new - old), held within [low, high], to a power.
 
     level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence. The
-    logarithm is held within plus or minus `clamp` first.
+    logarithm is held within plus or minus `clamp` first ("loss": the loss's own).
     """
+    clamp = _clamp(spec, clamp)
     if level == "token":
         value = tokens.ratio(new, old, clamp)
     else:
@@ -168,13 +171,24 @@ def ratio(
         return value if power == 1 else value**power
 
 
+def _clamp(spec: LossSpec, clamp: float | str | None) -> float | None:
+    """Return a bound on the log-ratio; "loss" stands for that of the loss."""
+    return spec.log_ratio_clamp if isinstance(clamp, str) else clamp
+
+
 def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
     """Return a column as it is."""
     return tokens.column(role)
 
 
 def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
-    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high"."""
+    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high".
+
+    kind "log": the logarithm of the raw weight, 0 where that is "low" or "high".
+    """
+    if kind == "log":
+        d, bounds = tokens.log_ratio(OLD, ROLLOUT), tokens.weights(spec)
+        return d if bounds is None else np.where(bounds.low | bounds.high, 0.0, d)
     weights = tokens.weights(spec)
     if weights is None:
         return np.ones(tokens.n)
@@ -193,24 +207,33 @@ def value_error(
     spec: LossSpec,
     *,
     form: str = "max",
-    error: str = "square",
-    delta: float = 1.0,
+    error: str | None = None,
+    delta: float | None = None,
+    capped: bool = True,
 ) -> Floats:
     """Return the error of each value against its return.
 
     form "plain": of v; "clipped": of v_old + clip(v - v_old, -value_clip, value_clip); "max": the larger of
-    the two. Without `spec.value_clip` all are "plain". error "square": e^2; "huber": e^2 / 2 within `delta`,
-    else delta (|e| - delta / 2); "smooth-l1": e^2 / (2 delta) within `delta`, else |e| - delta / 2.
+    the two. Without `spec.value_clip` all are "plain". error "square": e^2; "abs": |e|; "huber": e^2 / 2
+    within `delta`, else delta (|e| - delta / 2); "smooth-l1": e^2 / (2 delta) within `delta`, else
+    |e| - delta / 2. Without them `spec.value_error` and `spec.value_error_delta` hold. `capped`: at most
+    `spec.value_error_cap`.
     """
-    plain = _error(tokens.column("values") - tokens.column("returns"), error, delta)
-    if form == "plain" or spec.value_clip is None:
-        return plain
-    moved = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), error, delta)
-    return moved if form == "clipped" else np.maximum(plain, moved)
+    kind = error or spec.value_error, spec.value_error_delta if delta is None else delta
+    value = _error(tokens.column("values") - tokens.column("returns"), *kind)
+    if form != "plain" and spec.value_clip is not None:
+        moved = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), *kind)
+        value = moved if form == "clipped" else np.maximum(value, moved)
+    return value if spec.value_error_cap is None or not capped else np.minimum(value, spec.value_error_cap)
 
 
 def value_clip(
-    tokens: Tokens, spec: LossSpec, *, kind: str = "active", error: str = "square", delta: float = 1.0
+    tokens: Tokens,
+    spec: LossSpec,
+    *,
+    kind: str = "active",
+    error: str | None = None,
+    delta: float | None = None,
 ) -> Floats:
     """Return 1 where a value is clipped, else 0.
 
@@ -221,8 +244,9 @@ def value_clip(
     if kind == "outside":
         moved = np.abs(tokens.column("values") - tokens.column("old_values"))
         return (moved > spec.value_clip).astype(np.float64)
-    plain = _error(tokens.column("values") - tokens.column("returns"), error, delta)
-    clipped = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), error, delta)
+    how = error or spec.value_error, spec.value_error_delta if delta is None else delta
+    plain = _error(tokens.column("values") - tokens.column("returns"), *how)
+    clipped = _error(_clipped_values(tokens, spec.value_clip) - tokens.column("returns"), *how)
     return (clipped > plain).astype(np.float64)
 
 
@@ -257,9 +281,55 @@ def _error(difference: Floats, error: str, delta: float) -> Floats:
         if error == "square":
             return np.square(difference)
         size = np.abs(difference)
+        if error == "abs":
+            return size
         inside, outside = np.square(difference) / 2.0, delta * (size - delta / 2.0)
         huber = np.where(size <= delta, inside, outside)
         return huber if error == "huber" else huber / delta
+
+
+def outside_log(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return 1 where d = log_ratio is outside [log(1 - clip_low), log(1 + clip_high)] or NaN, else 0."""
+    d = tokens.log_ratio()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.log1p(-spec.clip_low), np.log1p(spec.clip_high)
+        outside: Floats = (np.clip(d, low, high) != d).astype(np.float64)
+    return outside
+
+
+def ratio_distance(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return |ratio - 1| of the ratio that the loss uses."""
+    return np.abs(tokens.ratio(clamp=spec.log_ratio_clamp) - 1.0)
+
+
+def clipped_ratio(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return clip(ratio, 1 - clip_low, 1 + clip_high)."""
+    ratios = tokens.ratio(clamp=spec.log_ratio_clamp)
+    return np.clip(ratios, 1.0 - spec.clip_low, 1.0 + spec.clip_high)
+
+
+def dual_ratio(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return the ratio where the dual-clip bound is chosen, else 0."""
+    return np.where(tokens.terms(spec).masks.dual, tokens.ratio(clamp=spec.log_ratio_clamp), 0.0)
+
+
+def smooth_loss(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return max(-ratio A, -s(ratio) A), s a sigmoid in place of the clip.
+
+    s(r) = low + (high - low) / (1 + exp(4 (1/2 - (r - low) / (high - low)))), low = 1 - clip_low,
+    high = 1 + clip_high: slope 1 in the middle. Exactly 0 where A is 0 (rl_games).
+    """
+    ratios, advantages = tokens.ratio(clamp=spec.log_ratio_clamp), tokens.column("advantages")
+    low, width = 1.0 - spec.clip_low, spec.clip_low + spec.clip_high
+    with np.errstate(over="ignore", invalid="ignore"):
+        smooth = low + width / (1.0 + np.exp(4.0 * (0.5 - (ratios - low) / width)))
+        loss = np.maximum(-ratios * advantages, -smooth * advantages)
+    return np.where((advantages == 0.0) & ~np.isnan(ratios), 0.0, loss) + 0.0
+
+
+def residual(tokens: Tokens, spec: LossSpec, *, role: str = "values") -> Floats:
+    """Return returns - prediction, the prediction being the column `role`."""
+    return tokens.column("returns") - tokens.column(role)
 
 
 def _value_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -279,5 +349,11 @@ TERMS: dict[str, Term] = {
     "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
     "value_error": Term(value_error, _value_roles, _never),
     "value_clip": Term(value_clip, _value_roles, _never),
+    "outside_log": Term(outside_log, _pair, _never),
+    "ratio_distance": Term(ratio_distance, _pair, _never),
+    "clipped_ratio": Term(clipped_ratio, _pair, _never),
+    "dual_ratio": Term(dual_ratio, _policy, _by_spec),
+    "smooth_loss": Term(smooth_loss, _policy, _never),
+    "residual": Term(residual, lambda spec, options: ("returns", options.get("role", "values")), _never),
 }
 """The vocabulary."""

@@ -26,7 +26,7 @@ def wanted(preset: Preset, spec: LossSpec) -> Iterable[Wanted]:
     for metric in preset.metrics:
         for one in metric.measures:
             if one.term != METRIC:
-                yield Wanted(spec, one, metric.name in preset.spoils)
+                yield Wanted(spec, one, metric.name in preset.spoils, preset.selects)
 
 
 def like_report(preset: Preset, spec: LossSpec, measures: MeasureSet, s: Summary) -> LikeReport:
@@ -61,7 +61,7 @@ def preset_value(
             own = s.metrics[name]
             values.append(one.factor * (float(note.nonfinite or "nan") if own is None and note else own))
             continue
-        asked = Wanted(spec, one, metric.name in preset.spoils)
+        asked = Wanted(spec, one, metric.name in preset.spoils, preset.selects)
         which = measures.index[asked]
         if which in measures.total.missing:
             return None, NullNote(measures.total.missing[which])

@@ -31,9 +31,13 @@ class Preset:
     metrics : tuple of PresetMetric
     aliases : mapping of role to names of columns
         Names that this framework uses, beside those that are known anyway.
+    tied : mapping of name to name
+        Settings for which the framework has no value of its own: they follow another one that is given.
     spoils : tuple of str
         Metrics that the framework computes by multiplying with its mask: they are NaN there as soon as a
         masked value of their columns is not finite.
+    selects : tuple of str
+        Columns whose masked values it selects away before it multiplies: they spoil nothing.
     notes : tuple of str
         What a user of the framework should know: knobs without effect, divisors that a file does not hold.
     """
@@ -44,17 +48,33 @@ class Preset:
     spec: Mapping[str, Any]
     metrics: tuple[PresetMetric, ...]
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
     spoils: tuple[str, ...] = ()
+    selects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def loss_spec(self, overrides: Mapping[str, Any] | None = None) -> LossSpec:
         """Return the loss; `overrides` win over what the framework does by default."""
-        return LossSpec(**{**self.spec, **(overrides or {})})
+        given = dict(overrides or {})
+        for name, other in self.tied.items():
+            if name not in given and other in given and self.spec.get(name) is not None:
+                given[name] = given[other]
+        return LossSpec(**{**self.spec, **given})
 
 
 FAMILIES: dict[str, str] = {
     "verl": "verl",
     "sb3": "sb3",
+    "cleanrl": "cleanrl",
+    "spinup": "spinup",
+    "rllib": "rllib",
+    "tianshou": "tianshou",
+    "rl-games": "rl_games",
+    "rsl-rl": "rsl_rl",
+    "skrl": "skrl",
+    "torchrl": "torchrl",
+    "rlinf": "rlinf",
+    "tinker": "tinker",
 }
 """The module of each name before the colon."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppocli.core.measures import AGG, PresetMetric, measure, own_metric
+from ppocli.core.measures import AGG, PresetMetric, measure
 from ppocli.core.presets import Preset
+from ppocli.core.presets.common import K3, coefficients, explained, variances
 
 if TYPE_CHECKING:
     from ppocli.core.spec import LossSpec
@@ -17,8 +18,7 @@ ENTROPY = measure("column", factor=-1.0, role="entropy")
 
 def total(spec: LossSpec, policy: float, value: float, entropy: float) -> float:
     """Return policy + ent_coef * entropy loss + vf_coef * value loss; 0 and 0.5 unless given."""
-    ent_coef = 0.0 if spec.ent_coef is None else spec.ent_coef
-    vf_coef = 0.5 if spec.vf_coef is None else spec.vf_coef
+    vf_coef, ent_coef = coefficients(spec, 0.5, 0.0)
     return policy + ent_coef * entropy + vf_coef * value
 
 
@@ -40,7 +40,7 @@ SB3 = Preset(
             (measure("distance"),),
             kind="clip fraction",
         ),
-        PresetMetric("train/approx_kl", "k3; mean", (measure("kl", estimator="k3"),), kind="approx KL"),
+        PresetMetric("train/approx_kl", "k3; mean", (K3,), kind="approx KL"),
         PresetMetric(
             "train/value_loss",
             "squared error, of clipped values where clip_range_vf is set; mean",
@@ -48,15 +48,24 @@ SB3 = Preset(
             kind="value loss",
         ),
         PresetMetric("train/entropy_loss", "minus the mean entropy", (ENTROPY,)),
-        PresetMetric("train/loss", "policy + ent_coef * entropy loss + vf_coef * value loss",
-                     (POLICY, VALUE, ENTROPY), total),
+        PresetMetric(
+            "train/loss",
+            "policy + ent_coef * entropy loss + vf_coef * value loss",
+            (POLICY, VALUE, ENTROPY),
+            total,
+        ),
         PresetMetric(
             "train/explained_variance",
             "1 - var(returns - stored values) / var(returns)",
-            (own_metric("explained_variance_old"),),
+            variances("old_values"),
+            explained,
         ),
     ),
-    notes=("one update over the whole input; SB3 averages over minibatches and epochs",),
-)  # fmt: skip
+    aliases={"old_log_probs": ("old_log_prob",)},
+    notes=(
+        "one update over the whole input; SB3 averages over minibatches and epochs, approx_kl over those of "
+        "the last epoch, and train/loss is that of the last minibatch",
+    ),
+)
 
 PRESETS = {SB3.name: SB3}

@@ -10,16 +10,25 @@ from typing import Any
 import numpy as np
 from goldens.rows import Arrays, Row
 
+import ppocli
+
 
 @dataclass
 class Asked:
     """A call of `evaluate` and how its metrics are to be compared.
 
-    `names` maps a peer's output to the preset's metric where they differ, `factors` multiplies ours first (a
-    peer that returns a sum where it logs a mean), `values` are numbers got otherwise, `missing` says why an
-    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions
-    within rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may
-    decide differently: outputs named in `decided` may then change by the share of the tokens there.
+    Attributes
+    ----------
+    names : peer's output to the preset's metric, where they differ
+    factors : what ours is multiplied by first (a peer that returns a sum where it logs a mean)
+    values : numbers got otherwise
+    missing : why an output is not compared
+    scale : the mean absolute term of sums that cancel
+    slack : what decisions within rounding of a bound may change
+    bounds, decided : ratios at which exp() of different libraries may decide differently, and the outputs
+        that may then change by the share of the tokens there
+    float32 : outputs that the peer computes in float32 although its row is float64
+    terms : the preset's terms of each token, (n,), by the peer's name for the array
     """
 
     like: str
@@ -33,6 +42,8 @@ class Asked:
     slack: dict[str, float] = field(default_factory=dict)
     bounds: tuple[float, ...] = ()
     decided: tuple[str, ...] = ()
+    float32: tuple[str, ...] = ()
+    terms: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 Mapping = Callable[[Row, Arrays], Asked]
@@ -61,3 +72,13 @@ def flips(asked: Asked, arrays: Arrays, name: str) -> float:
             near |= (np.abs(log_ratio - at) <= 4.0 * np.spacing(abs(at))) & (log_ratio != 0.0)
     valid = arrays["mask"] != 0 if "mask" in arrays else np.ones(log_ratio.shape, bool)
     return float(near[valid].mean()) if valid.any() else 0.0
+
+
+def metrics_of(asked: Asked) -> dict[str, float | None]:
+    """The framework's metrics as `evaluate` gives them; what is not finite as the number that it is."""
+    like = ppocli.evaluate(**asked.arrays, like=asked.like, **asked.settings).like
+    assert like is not None
+    out = dict(like.metrics)
+    for name, note in like.nulls.items():
+        out[name] = None if note.nonfinite is None else float(note.nonfinite)
+    return out
