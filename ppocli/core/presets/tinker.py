@@ -31,6 +31,7 @@ TINKER = Preset(
             (measure("column", factor=-1.0, role=OLD),),
         ),
     ),
+    aliases={"rollout_log_probs": ("logprobs",)},
     notes=(
         "training log-probs are old_log_probs, sampling log-probs are rollout_log_probs",
         "the losses are computed on Tinker's servers; they are sums over tokens",
