@@ -107,12 +107,15 @@ class ReadOptions:
         Sum log-probs over the last axis (action dimensions).
     bits : frozenset of str
         Roles whose uint16 column holds bfloat16 bits.
+    aliases : mapping of role to column names
+        Names of the framework that `--like` names, best first; they go before a role's own name.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     layout: str = "auto"
     sum_dims: bool = False
     bits: frozenset[str] = frozenset()
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Reader(Protocol):

@@ -94,10 +94,13 @@ class AdvantageScopes:
             "max": np.maximum(deviation, eps),
             "var": np.sqrt(variance + eps),
         }[self.spec.adv_norm_form]
-        alone = n < 2
+        keep = self.spec.adv_norm_degenerate == "keep"
+        alone = (n < 2) & keep
+        undefined = (n <= ddof) | ~(scale > 0.0)
         # The last entry is that of tokens without a scope: index -1.
         self.shift = np.append(np.where(alone, 0.0, mean), 0.0)
-        self.scale = np.append(np.where(alone | (scale == 0.0), 1.0, scale), 1.0)
+        instead = 1.0 if keep else np.nan
+        self.scale = np.append(np.where(alone | undefined, instead, scale), 1.0)
         lone = int((alone & (n > 0)).sum())
         left = f"; {lone:,} of one value, left as they are" if lone else ""
         return {"adv_norm_note": f"{n_scopes:,} scope{'' if n_scopes == 1 else 's'}{left}"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,8 @@ def files_run(
     files, skipped = expand(paths)
     coders = {role: IdCoder() for role in ID_ROLES}
     wanted = options or ReadOptions()
+    if like is not None:
+        wanted = replace(wanted, aliases=like.aliases)
 
     def opener(path: str) -> Callable[[], Reader]:
         return lambda: open_input(path, wanted, coders, required_roles)

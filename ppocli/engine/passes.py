@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ppocli.core.spec import LossSpec
 
 COMPUTED_TOKENS = 1 << 18
-"""Tokens read at a time where terms are computed beside the kernels: about 30 float64 arrays exist of each."""
+"""Tokens read at a time where terms are computed beside the kernels, with about 30 float64 arrays of each."""
 
 IDS = ("mask", "sequence_id", "group_id", "step")
 

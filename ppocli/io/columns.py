@@ -52,12 +52,13 @@ def resolve(
     required: Collection[str],
     *,
     named_only: Mapping[str, str] | None = None,
+    aliases: Mapping[str, Collection[str]] | None = None,
 ) -> Resolution:
     """Find the column of each role.
 
-    What `chosen` says wins; then the role's own name; then its aliases, compared without case. A name that
-    frameworks use for different roles (`AMBIGUOUS`) is the current policy's, or the sampler's, only beside a
-    clear `old_log_probs`.
+    What `chosen` says wins; then `aliases`; then the role's own name; then its aliases, compared without case.
+    A name that frameworks use for different roles (`AMBIGUOUS`) is the current policy's, or the sampler's,
+    only beside a clear `old_log_probs`.
 
     Parameters
     ----------
@@ -71,6 +72,8 @@ def resolve(
         Roles that must be found. Empty: take what is clear, and say in `notes` what is not.
     named_only : mapping of column name to its description, optional
         Columns that are taken only when `chosen` names them (fields of structures).
+    aliases : mapping of role to column names, optional
+        Names of a framework, compared without case; the first that exists is taken.
 
     Raises
     ------
@@ -85,9 +88,11 @@ def resolve(
         if name not in columns and name not in (named_only or {}):
             raise _no_such_column(search, role, name)
         search.taken[role] = name
-    free = [name for name in columns if name not in chosen.values()]
-    _take_clear(search, free, skip=chosen)
-    _take_ambiguous(search, free, skip=chosen)
+    _take_aliases(search, aliases or {}, chosen)
+    settled = dict(search.taken)
+    free = [name for name in columns if name not in settled.values()]
+    _take_clear(search, free, skip=settled)
+    _take_ambiguous(search, free, skip=settled)
     missing = [role for role in required if role not in search.taken]
     if missing:
         raise _missing(search, missing, free)
@@ -100,6 +105,17 @@ def resolve(
         f"{role}: column '{name}'" for role, name in ordered.items() if name != role and role not in chosen
     ]
     return Resolution(ordered, (*inferred, *search.notes))
+
+
+def _take_aliases(search: _Search, aliases: Mapping[str, Collection[str]], chosen: Mapping[str, str]) -> None:
+    """Take the columns that go by a framework's own names."""
+    for role, names in aliases.items():
+        if role in chosen:
+            continue
+        fitting = (name for alias in names for name in search.columns if name.lower() == alias.lower())
+        name = next((name for name in fitting if name not in search.taken.values()), None)
+        if name is not None:
+            search.taken[role] = name
 
 
 def check_roles(names: Iterable[str]) -> None:

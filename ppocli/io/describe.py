@@ -67,7 +67,7 @@ def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, Inp
 def clear_roles(path: str, columns: Mapping[str, str], options: ReadOptions) -> dict[str, str]:
     """Return the column of each role as far as names tell, whatever the types."""
     try:
-        return dict(resolve(path, columns, options.columns, ()).columns)
+        return dict(resolve(path, columns, options.columns, (), aliases=options.aliases).columns)
     except InputError:
         return {}
 

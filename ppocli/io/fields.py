@@ -88,7 +88,7 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         See `ParquetReader`.
     """
     columns, inside = offered(schema, path)
-    found = resolve(path, columns, options.columns, required, named_only=inside)
+    found = resolve(path, columns, options.columns, required, named_only=inside, aliases=options.aliases)
     notes = list(found.notes)
     fields: dict[str, Field] = {}
     for role, column in found.columns.items():

@@ -181,7 +181,7 @@ def _resolve(
     """Find the roles."""
     described = {name: str(member) for name, member in members.items()}
     try:
-        return resolve(path, described, options.columns, required)
+        return resolve(path, described, options.columns, required, aliases=options.aliases)
     except InputError as error:
         wrapped = [one for one in members.values() if one.problem == "object" and one.shape == ()]
         if not wrapped:

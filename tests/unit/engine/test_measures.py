@@ -59,9 +59,8 @@ def test_reductions(reduce: str, expected: float) -> None:
     assert value(column(reduce, factor=-2.0)) == (pytest.approx(-2 * expected, rel=1e-14), None)
 
 
-def test_deviations_about_a_value_and_with_ddof() -> None:
+def test_deviations_with_ddof() -> None:
     plain = value(column("token-std"))[0]
-    assert value(column("token-std", about=3.0))[0] == pytest.approx(plain, rel=1e-14)
     assert value(column("token-std", ddof=1))[0] == pytest.approx(plain * math.sqrt(5 / 4), rel=1e-14)
 
 

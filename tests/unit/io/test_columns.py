@@ -218,3 +218,20 @@ def test_nothing_required_takes_what_is_clear_and_says_the_rest() -> None:
 def test_long_listings_are_cut_with_a_count() -> None:
     error = refusal(*[f"c{index}" for index in range(100)])
     assert "c39 float32 and 60 more" in str(error.where)
+
+
+def test_a_frameworks_names_go_before_the_roles_own() -> None:
+    columns = dict.fromkeys(("log_probs", "train_lp", "Adv_T", "advantages", "sampler"), "float32")
+    aliases = {"log_probs": ("train_lp",), "old_log_probs": ("log_probs",), "advantages": ("adv_t",)}
+    found = resolve("f", columns, {}, MAIN_ROLES, aliases=aliases)
+    assert found.columns == {"log_probs": "train_lp", "old_log_probs": "log_probs", "advantages": "Adv_T"}
+    assert "old_log_probs: column 'log_probs'" in found.notes
+
+
+def test_what_is_chosen_by_hand_goes_before_a_frameworks_names() -> None:
+    columns = dict.fromkeys(("new", "old", "advantages", "other"), "float32")
+    chosen = {"log_probs": "new", "old_log_probs": "old"}
+    found = resolve(
+        "f", columns, chosen, MAIN_ROLES, aliases={"log_probs": ("other",), "old_log_probs": ("new",)}
+    )
+    assert {role: found.columns[role] for role in chosen} == chosen
