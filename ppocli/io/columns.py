@@ -56,8 +56,8 @@ def resolve(
 ) -> Resolution:
     """Find the column of each role.
 
-    What `chosen` says wins; then `aliases`; then the role's own name; then its aliases, compared without case.
-    A name that frameworks use for different roles (`AMBIGUOUS`) is the current policy's, or the sampler's,
+    What `chosen` says wins; then `aliases`; then the role's own name; then its own aliases, without case. A
+    name that frameworks use for different roles (`AMBIGUOUS`) is the current policy's, or the sampler's,
     only beside a clear `old_log_probs`.
 
     Parameters
