@@ -34,6 +34,26 @@ from ppocli.core.spec import LossSpec
             {"vf_coef": 1.0, "ent_coef": -0.01, "kl_coef": 0.0},
         ),
         (["--objective", "ppo"], {}),
+        (["--objective", "cispo"], {"objective": "cispo"}),
+        (
+            ["--rollout-is", "sequence", "--rollout-is-cap", "2"],
+            {"rollout_is": "sequence", "rollout_is_cap": 2.0},
+        ),
+        (
+            ["--rollout-rs", "token_k1:0.5_2", "--rollout-rs", "veto:1e-4"],
+            {"rollout_rs": ("token_k1:0.5_2", "veto:1e-4")},
+        ),
+        (["--adv-norm", "minibatch:64"], {"adv_norm": "minibatch:64"}),
+        (
+            ["--adv-norm", "group", "--adv-norm-unit", "sequence"],
+            {"adv_norm": "group", "adv_norm_unit": "sequence"},
+        ),
+        (["--set", "sapo_tau_neg=1.5"], {"sapo_tau_neg": 1.5}),
+        (["--set", "gspo_token_gradient=true"], {"gspo_token_gradient": True}),
+        (["--set", "horizon=512", "--horizon", "64"], {"horizon": 64}),
+        (["--set", "dual_clip=none"], {}),
+        (["--set", "rollout_rs=token_k1:0.5_2,veto:1e-4"], {"rollout_rs": ("token_k1:0.5_2", "veto:1e-4")}),
+        (["--set", "agg=token-sum"], {"agg": "token-sum"}),
     ],
 )
 def test_loss_options_reach_the_engine(
@@ -41,6 +61,13 @@ def test_loss_options_reach_the_engine(
 ) -> None:
     assert run("eval", "x.parquet", *arguments)[0] == 0
     assert engine.calls[0]["spec"] == LossSpec(**changes)
+
+
+def test_like_brings_its_settings_and_options_override_them(engine: Any, run: Any) -> None:
+    assert run("eval", "x.parquet", "--like", "sb3", "--clip-high", "0.3", "--set", "adv_norm_ddof=0")[0] == 0
+    call = engine.calls[0]
+    assert call["like"] == "sb3"
+    assert call["spec"] == LossSpec(adv_norm="batch", adv_norm_ddof=0, clip_high=0.3)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +137,14 @@ def test_other_options_reach_the_engine(
         (["--digits", "18"], "--digits is a whole number from 1 to 17, not 18"),
         (["--objective", "grpo"], "--objective 'grpo' is not known"),
         (["--agg", "token-meen"], "--agg 'token-meen' is not known"),
+        (["--like", "verll"], "--like 'verll' is not known"),
+        (["--set", "clip"], "--set 'clip' is not known"),
+        (["--set", "dual_clip"], "--set dual_clip needs a value"),
+        (["--set", "dual_clip=x"], "--set dual_clip: 'x' is not a number"),
+        (["--set", "gspo_token_gradient=perhaps"], "gspo_token_gradient must be of type bool, not 'perhaps'"),
+        (["--rollout-is", "row"], "rollout_is 'row' is not known"),
+        (["--rollout-rs", "token_k1"], "'token_k1' is not MODE:BOUNDS"),
+        (["--rollout-is-cap", "2"], "rollout_is_cap bounds a weight, and no weight is asked for"),
         (["--adv-norm", "groups"], "--adv-norm 'groups' is not known"),
         (["--layout", "tokens"], "--layout 'tokens' is not known"),
         (["--by", "step"], "--by 'step' is not known"),
