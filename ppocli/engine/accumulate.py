@@ -71,6 +71,8 @@ class FileAccumulator:
         """Close what is open and return the file's totals."""
         if self.sequences is not None:
             self.sequences.finish()
+            if self.totals.n_tokens:  # else the finding is that the whole file has no valid token
+                self.sequences.note_masked()
         self.totals.bins[:] = self.workspace.histogram()
         return self.totals
 

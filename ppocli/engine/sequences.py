@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ppocli.core.report import Place
+from ppocli.engine.suspects import MASKED
 from ppocli.engine.totals import Floats, Ints, KeyedTable, Plan, Totals
 from ppocli.kernels import layout, sequence
 
@@ -150,6 +151,12 @@ class SequenceStage:
             for side in (0, 1):
                 if self._places[which, side] >= 0:
                     self.totals.seq_places[which, side] = Place(self.path, int(self._places[which, side]))
+
+    def note_masked(self) -> None:
+        """Enter the sequences whose tokens are all masked; rows without a token are none of them."""
+        count = int(self.totals.seq_hi[sequence.S_EMPTY])
+        if count and not self.totals.no_sequences:
+            self.totals.add_suspect(MASKED, count, self.totals.seq_places[sequence.X_EMPTY, 0])
 
     def ids(self) -> Ints:
         """Return the sequence ids met so far that are still known."""

@@ -27,6 +27,9 @@ FAR = 20.0
 
 PADDING = "zeros"
 
+MASKED = "masked sequences"
+"""Sequences whose tokens are all masked, in a file that has a valid token."""
+
 
 def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
     """Count placeholders and tokens that look like padding in the blocks of a span.

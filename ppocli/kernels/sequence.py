@@ -31,15 +31,16 @@ N_STATE = 6 + 3 * N_KEYED
 PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (PIECE.index(name) for name in ("adv_min", "adv_max", "flags"))
 OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
 
-S_SEQUENCES, S_COUNT, S_MEAN, S_TOTAL, S_GEO, S_PRODUCT, S_OUTSIDE = (
-    SEQUENCE_SUM[name]
-    for name in ("n_sequences", "n_loss", "loss_mean", "loss_sum", "ratio_geo", "ratio_product", "outside")
+S_SEQUENCES, S_EMPTY, S_COUNT, S_MEAN, S_TOTAL = (
+    SEQUENCE_SUM[name] for name in ("n_sequences", "n_empty", "n_loss", "loss_mean", "loss_sum")
 )
+S_GEO, S_PRODUCT, S_OUTSIDE = (SEQUENCE_SUM[name] for name in ("ratio_geo", "ratio_product", "outside"))
 N_SUMS = len(SEQUENCE_SUM)
 
-X_GEO, X_LOG_RATIO, X_LENGTH = 0, 1, 2
-N_EXTREMES = 3
-"""Extremes over sequences: of the mean log-ratio, of the summed one, and of the stored length."""
+X_GEO, X_LOG_RATIO, X_LENGTH, X_EMPTY = 0, 1, 2, 3
+N_EXTREMES = 4
+"""Extremes over sequences: of the mean log-ratio, of the summed one, of the stored length, and of the row
+where one without a valid token begins."""
 
 _RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
 _LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
@@ -149,8 +150,11 @@ def close_rows(
     extremes : (N_EXTREMES, 2) float64; places : (N_EXTREMES, 2) int64
         Smallest and largest, and the row where that sequence begins; the first of equal ones.
     """
-    _keep_extremes(X_LENGTH, states[order, STORED], states[order, FIRST_ROW], extremes, places)
-    order = order[states[order, VALID] > 0.0]
+    first, is_empty = states[order, FIRST_ROW], states[order, VALID] == 0.0
+    _keep_extremes(X_LENGTH, states[order, STORED], first, extremes, places)
+    _keep_extremes(X_EMPTY, first[is_empty], first[is_empty], extremes, places)
+    hi[S_EMPTY] += is_empty.sum()
+    order = order[~is_empty]
     rows = np.zeros((2 * order.size, N_SUMS))
     _terms(order, states, floor, ceiling, rows)
     add_rows_of_sums(rows, hi, lo, nonfinite)
