@@ -83,13 +83,11 @@ class FileAccumulator:
         totals.n_tokens += n_valid
         totals.n_masked += span.n_tokens - n_valid
         totals.n_positive += int(blocks.positive.sum())
-        starts = blocks.cut.starts
-        if starts.size:
-            blocks.pieces[:, layout.PIECE_STORED] = np.diff(starts, append=span.n_tokens)
-            blocks.pieces[:, layout.PIECE_VALID] = (
-                blocks.pieces[:, layout.PIECE_STORED]
-                if mask is None
-                else np.add.reduceat(mask, starts, dtype=np.int64)
+        for which, starts in blocks.cut.ways():
+            own = blocks.pieces[which]
+            own[:, layout.PIECE_STORED] = np.diff(starts, append=span.n_tokens)
+            own[:, layout.PIECE_VALID] = (
+                own[:, layout.PIECE_STORED] if mask is None else np.add.reduceat(mask, starts, dtype=np.int64)
             )
         for role in LOG_PROBS:
             bad = blocks.bad_extras if role == "ref_log_probs" else blocks.bad_base
@@ -123,11 +121,11 @@ class FileAccumulator:
                 (terms == np.inf).sum(),
                 (terms == -np.inf).sum(),
             )
-        if blocks.cut.starts.size:
-            at = np.searchsorted(blocks.cut.starts, where[bad], side="right") - 1
-            flags = np.zeros(blocks.cut.starts.size, dtype=np.int64)
-            np.bitwise_or.at(flags, at, dirty.flags_of(values, null, self.plan.parameters))
-            blocks.pieces[:, layout.PIECE_FLAGS] = flags
+        of_tokens = dirty.flags_of(values, null, self.plan.parameters)
+        for which, starts in blocks.cut.ways():
+            flags = np.zeros(starts.size, dtype=np.int64)
+            np.bitwise_or.at(flags, np.searchsorted(starts, where[bad], side="right") - 1, of_tokens)
+            blocks.pieces[which, layout.PIECE_FLAGS] = flags
 
     def _keep_extremes(self, blocks: Blocks) -> None:
         """Keep the extremes of the span that go further, and say where those stand that are reported."""

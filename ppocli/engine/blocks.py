@@ -12,7 +12,7 @@ from ppocli.kernels import extras, layout, ppo, rare
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ppocli.engine.sequences import Cut
+    from ppocli.engine.cut import Cut
     from ppocli.engine.span import Span
     from ppocli.engine.totals import Floats, Ints, Plan
     from ppocli.kernels.blocks import Workspace
@@ -66,7 +66,7 @@ class Blocks:
         positive = np.zeros(self.n, dtype=np.int64)
         ppo.evaluate_base(
             work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters,
+            cut.starts, cut.run_pieces, cut.ranged, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -79,7 +79,7 @@ class Blocks:
         positive = np.zeros(self.n, dtype=np.int64)
         extras.evaluate_extras(
             work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters,
+            cut.starts, cut.run_pieces, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -108,9 +108,9 @@ class Blocks:
         self.sums[wanted, SUM[f"n_{name}"]] = 0.0
         if name == "adv":
             for block in wanted:
-                first, last = self.cut.block_pieces[block : block + 2]
-                self.pieces[first:last, layout.PIECE_ADV_MIN] = np.inf
-                self.pieces[first:last, layout.PIECE_ADV_MAX] = -np.inf
+                for which in self.cut.of_block(int(block)):
+                    self.pieces[which, layout.PIECE_ADV_MIN] = np.inf
+                    self.pieces[which, layout.PIECE_ADV_MAX] = -np.inf
 
     def token_index(self, wanted: Ints) -> Ints:
         """Return the tokens of some blocks, counted from the start of the span."""

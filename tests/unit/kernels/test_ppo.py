@@ -63,11 +63,16 @@ class Rows:
 def evaluate(
     columns: dict[str, np.ndarray], mask: np.ndarray = NONE, p: Loss | None = None, *, uses: int = ALL,
     starts: np.ndarray | None = None, workers: int = 1, wanted: np.ndarray | None = None,
+    other_starts: np.ndarray | None = None, ranged: int = 0,
 ) -> Rows:  # fmt: skip
     """Call the kernel; what it does not write stays NaN."""
     n = len(next(iter(columns.values())))
     n_blocks = -(-n // layout.BLOCK)
-    starts = np.zeros(0, dtype=np.int64) if starts is None else starts
+    ways = [one for one in (starts, other_starts) if one is not None]
+    starts = np.concatenate([np.zeros(0, dtype=np.int64), *ways])
+    runs = np.arange(-(-n // layout.RUN) + 1) * layout.RUN
+    before = np.cumsum([0, *(one.size for one in ways)])
+    run_pieces = [np.searchsorted(one, runs) + at for one, at in zip(ways, before, strict=False)]
     rows = Rows(
         np.full((n_blocks, layout.N_SUMS), np.nan), np.full((n_blocks, len(MOMENTS), 2), np.nan),
         np.full((n_blocks, len(EXTREMES), 2), np.nan), np.full((starts.size, layout.N_PIECE), np.nan),
@@ -79,7 +84,7 @@ def evaluate(
     ppo.evaluate_base(
         workspace, [columns.get(role, NONE) for role in COLUMNS], mask, n,
         np.arange(n_blocks) if wanted is None else wanted, uses, has, starts,
-        np.searchsorted(starts, np.arange(n_blocks + 1) * layout.BLOCK), parameters(p or Loss()),
+        np.array(run_pieces, dtype=np.int64).reshape(-1, runs.size), ranged, parameters(p or Loss()),
         rows.sums, rows.squares, rows.extremes, rows.pieces, rows.bad, rows.positive,
     )  # fmt: skip
     rows.bins = workspace.histogram()
@@ -408,3 +413,19 @@ def test_pieces(n: int, masked: bool) -> None:
             assert error <= BOUND * expected.size(name)
         assert piece[layout.PIECE_ADV_MIN] == min(adv, default=np.inf)
         assert piece[layout.PIECE_ADV_MAX] == max(adv, default=-np.inf)
+
+
+def test_each_way_of_cutting_has_the_pieces_it_has_alone() -> None:
+    columns, n = draw(3000), 3000
+    runs = np.arange(0, n, layout.RUN)
+    fine = np.unique(np.concatenate([runs, np.arange(0, n, 7)]))
+    coarse = np.unique(np.concatenate([runs, np.arange(0, n, 700)]))
+    alone = [evaluate(columns, starts=starts).pieces for starts in (fine, coarse)]
+    unranged = [evaluate(columns, starts=starts, ranged=-1).pieces for starts in (fine, coarse)]
+    for ranged in (0, 1):
+        both = evaluate(columns, starts=fine, other_starts=coarse, ranged=ranged).pieces
+        one, other = both[: fine.size], both[fine.size :]
+        expected = (alone[0], unranged[1]) if ranged == 0 else (unranged[0], alone[1])
+        assert one.tobytes() == expected[0].tobytes()
+        assert other.tobytes() == expected[1].tobytes()
+    assert np.isnan(unranged[0][:, layout.PIECE_ADV_MIN]).all()
