@@ -74,6 +74,8 @@ def say(problem: PpoCliError) -> None:
 
 def notice(text: str) -> None:
     """Print lines on standard error; if nobody reads it, the result still goes where it should."""
+    if sys.stderr is None:  # closed: `print` would take standard output instead
+        return
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -84,10 +86,12 @@ def emit(text: str) -> None:
     Raises
     ------
     InputError
-        It cannot be written.
+        It cannot be written, or is closed.
     BrokenPipeError
         Its reader has gone.
     """
+    if sys.stdout is None:
+        raise cannot_write("standard output")
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
@@ -96,9 +100,10 @@ def emit(text: str) -> None:
         raise cannot_write("standard output", problem) from problem
 
 
-def cannot_write(path: str, problem: OSError) -> InputError:
-    """Return the failure of writing a result."""
-    return InputError(f"cannot write '{path}': {problem.strerror or problem}")
+def cannot_write(path: str, problem: OSError | None = None, hint: str | None = None) -> InputError:
+    """Return the failure of writing a result; without an `OSError` the stream is closed."""
+    why = "it is closed" if problem is None else problem.strerror or problem
+    return InputError(f"cannot write '{path}': {why}", hint=hint)
 
 
 def abandon_streams() -> None:
