@@ -76,21 +76,40 @@ def test_debugging_changes_no_exit_code(name: str, code: int) -> None:
     assert (b"Traceback" in done.stderr) == (code in (3, 4))
 
 
-def test_a_real_interrupt_is_130() -> None:
-    # A shell that starts the tests in the background has them ignore SIGINT, and a child would inherit that.
-    waiting = (
-        "import signal, sys, types, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "m = types.ModuleType('ppocli.engine.evaluate');"
-        "m.evaluate_files = lambda *a, **k: (print('ready', file=sys.stderr, flush=True), time.sleep(60));"
-        "sys.modules['ppocli.engine.evaluate'] = m;"
-        "from ppocli.cli.app import console_main; console_main()"
-    )
-    command = [sys.executable, "-c", waiting, "eval", "x"]
-    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment()) as child:
+# A shell that starts the tests in the background has them ignore SIGINT, and a child would inherit that.
+INTERRUPTED = """
+import os, signal, sys, time, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def ready():
+    print("ready", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+class ClosedSlowly:
+    def __del__(self):
+        ready()
+
+def evaluate_files(*_, **__):
+    waits = ClosedSlowly() if os.environ["TIMES"] == "2" else None
+    ready()
+
+m = types.ModuleType("ppocli.engine.evaluate")
+m.evaluate_files = evaluate_files
+sys.modules["ppocli.engine.evaluate"] = m
+from ppocli.cli.app import console_main
+console_main()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_real_interrupts_are_130(times: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "eval", "x"]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment(TIMES=str(times))) as child:
         assert child.stderr is not None
         assert child.stdout is not None
-        assert child.stderr.readline() == b"ready\n"
-        child.send_signal(signal.SIGINT)
+        for _ in range(times):
+            assert child.stderr.readline() == b"ready\n"
+            child.send_signal(signal.SIGINT)
         assert child.wait(timeout=20) == 130
         assert (child.stdout.read(), child.stderr.read()) == (b"", b"")
 

@@ -124,6 +124,23 @@ def test_an_interrupt_is_130_and_shows_no_result(engine: Any, run: Any) -> None:
     assert run("eval", "a.parquet") == (130, "", "")
 
 
+def test_an_interrupt_while_the_arguments_are_read(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppocli.cli.declare._take", interrupted)
+    assert run("eval", "a.parquet") == (130, "", "")
+
+
+def test_an_interrupt_while_a_failure_is_told(engine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    engine.answer = InputError("x")
+    monkeypatch.setattr("ppocli.cli.failures.report_failure", interrupted)
+    assert run("eval", "a.parquet") == (130, "", "")
+
+
 def test_a_closed_pipe_is_141_and_silent(engine: Any, run: Any) -> None:
     engine.answer = BrokenPipeError()
     assert run("eval", "a.parquet") == (141, "", "")
