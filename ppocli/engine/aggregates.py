@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from ppocli.core.spec import AGGREGATIONS
 from ppocli.engine.summary import Summary, Tally, add_tallies, any_nan, exp, negated, nonfinite_of, roles_of
 from ppocli.kernels import sequence
 
+NORM = "seq-mean-token-sum-norm"
 POLICY = ("log_probs", "old_log_probs", "advantages")
 RATIO = ("log_probs", "old_log_probs")
 SELECTION_OF = {"loss": "policy", "value": "value", "entropy": "entropy", "ref_k3": "ref"}
@@ -21,6 +24,23 @@ def horizon_of(s: Summary) -> int:
     """Return the divisor of seq-mean-token-sum-norm."""
     longest = s.totals.seq_extremes[sequence.X_LENGTH, 1]
     return s.spec.horizon or (int(longest) if np.isfinite(longest) else 0)
+
+
+def over_horizon(metrics: Mapping[str, Any], agg: str, horizon: int) -> dict[str, Any]:
+    """Return metrics summarised with a horizon of 1 as they are with the run's, known only at its end."""
+
+    def divided(value: float | None) -> float | None:
+        return None if value is None else value / horizon + 0.0
+
+    out = dict(metrics)
+    for name in ("policy_loss_by_agg", "policy_loss_by_agg_finite"):
+        if NORM in out.get(name, ()):
+            out[name] = {**out[name], NORM: divided(out[name][NORM])}
+    if agg == NORM:
+        for name in ("policy_loss", "policy_loss_finite", "total_loss", "total_loss_finite"):
+            if name in out:
+                out[name] = divided(out[name])
+    return out
 
 
 def why_not(s: Summary, agg: str) -> str | None:
@@ -62,7 +82,7 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
     if not n_sequences:
         return math.nan
     value = sequence_sum(s, f"{term}_{kind}") / n_sequences
-    return value / horizon_of(s) if agg == "seq-mean-token-sum-norm" else value
+    return value / horizon_of(s) if agg == NORM else value
 
 
 def sequence_sum(s: Summary, name: str) -> float:
@@ -217,7 +237,11 @@ def put_total_loss(s: Summary) -> None:
     if why:
         s.put_null("total_loss", f"{spec.agg}: {why}")
         return
-    value = sum(weight * aggregate(s, term, spec.agg) for term, weight, _ in terms)
+    # Over the horizon once, at the end: see `over_horizon`.
+    agg = "seq-mean-token-sum" if spec.agg == NORM else spec.agg
+    value = sum(weight * aggregate(s, term, agg) for term, weight, _ in terms)
+    if spec.agg == NORM and not math.isnan(value):
+        value /= horizon_of(s)
     tallies = [s.tally(term) if weight > 0 else negated(s.tally(term)) for term, weight, _ in terms]
     roles = tuple(dict.fromkeys(role for _, _, needed in terms for role in needed))
     s.put("total_loss", value, roles, _sum_tally(tallies), why=_why_empty(s, spec.agg))

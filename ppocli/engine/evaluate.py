@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,6 +239,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         run.progress.notice(f"warning: {notice}")
     _jit.on_first_compile(run.progress.notice)
 
+    from ppocli.engine.aggregates import over_horizon
     from ppocli.engine.findings import find
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
@@ -260,10 +261,13 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             continue
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
-            one = summarise(totals, run.spec)
+            one = summarise(totals, replace(run.spec, horizon=run.spec.horizon or 1))
             groups.append(Group({"file": report.path}, one.metrics, one.nulls))
     total = passes.finish(run.inputs)
     whole = summarise(total, run.spec)
+    horizon = passes.settings(total).get("horizon")
+    if horizon:
+        groups = [replace(one, metrics=over_horizon(one.metrics, run.spec.agg, horizon)) for one in groups]
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},

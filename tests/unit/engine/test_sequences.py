@@ -271,3 +271,44 @@ def test_arrays_by_time(tmp_path: Path) -> None:
     assert in_time.settings["horizon"] == 3
     deeper = {name: values[..., None] for name, values in arrays.items()}
     assert ppocli.evaluate(**deeper, layout="time").metrics == in_time.metrics
+
+
+def test_files_share_the_horizon_of_the_run(tmp_path: Path) -> None:
+    more = {"values": [[3.0] * 2], "returns": [[1.0] * 2]}
+    longer = {"values": [[3.0] * 5], "returns": [[1.0] * 5]}
+    paths = [
+        write(tmp_path / "a.parquet", [[1.0, 2.0]], **more),
+        write(tmp_path / "b.parquet", [[1.0, 2.0, 3.0, 4.0, 5.0]], **longer),
+    ]
+    report = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm", vf_coef=0.25)
+    assert report.settings["horizon"] == 5
+    norms = [group.metrics["policy_loss_by_agg"]["seq-mean-token-sum-norm"] for group in report.groups]
+    assert norms == [-3 / 5, -15 / 5]
+    assert [group.metrics["policy_loss"] for group in report.groups] == norms
+    # The squared error of every value is 4.
+    assert [group.metrics["total_loss"] for group in report.groups] == [(-3 + 2) / 5, (-15 + 5) / 5]
+    assert report.metrics["total_loss"] == (-18 + 7) / 2 / 5
+    for group, path in zip(report.groups, paths, strict=True):
+        alone = ppocli.evaluate(path, agg="seq-mean-token-sum-norm", vf_coef=0.25, horizon=5)
+        assert group.metrics == alone.metrics
+    given = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm", vf_coef=0.25, horizon=10)
+    assert [group.metrics["policy_loss"] for group in given.groups] == [-3 / 10, -15 / 10]
+
+
+def test_files_without_sequences_have_no_horizon(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.parquet", [1.0, 2.0]) for name in "ab"]
+    report = ppocli.evaluate(paths)
+    assert "horizon" not in report.settings or report.settings["horizon"] is None
+    assert [group.metrics["policy_loss"] for group in report.groups] == [-1.5, -1.5]
+
+
+def test_a_nan_in_one_file_leaves_its_finite_twin_over_the_same_horizon(tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path / "a.parquet", [[1.0, float("nan"), 2.0]]),
+        write(tmp_path / "b.parquet", [[1.0] * 6]),
+    ]
+    report = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm")
+    spoiled = report.groups[0].metrics
+    assert spoiled["policy_loss"] is None
+    assert spoiled["policy_loss_finite"] == -3 / 6
+    assert spoiled["policy_loss_by_agg_finite"]["seq-mean-token-sum-norm"] == -3 / 6
