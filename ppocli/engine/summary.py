@@ -229,13 +229,17 @@ def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
 def quantile_place(s: Summary, percent: int) -> float:
     """Return the log-ratio of a quantile: the centre of the first bin whose cumulative share reaches it.
 
-    NaN in the two end bins. Never outside the extremes.
+    In the two end bins, which hold all that is further than 32 nats from 0, the bound of `log_ratio_clamp`
+    where that is nearer, else NaN. Never outside the extremes.
     """
     n = s.count("ratio")
     target = -(-n * percent // 100)
     reached = np.cumsum(s.totals.bins)
     index = int(np.searchsorted(reached, max(target, 1)))
     if index in (0, layout.HISTOGRAM_BINS - 1):
-        return math.nan
+        bound = s.spec.log_ratio_clamp
+        if bound is None or bound * layout.HISTOGRAM_PER_NAT > layout.HISTOGRAM_HALF:
+            return math.nan
+        return bound if index else -bound
     low, high = s.extreme("log_ratio")
     return min(max((index - layout.HISTOGRAM_HALF - 1) / layout.HISTOGRAM_PER_NAT, low), high)

@@ -195,3 +195,16 @@ def test_many_files_of_one_row(tmp_path: Path) -> None:
     assert report.metrics["policy_loss"] == -19.5
     assert report.metrics["adv_std"] == pytest.approx(math.sqrt((40**2 - 1) / 12), rel=1e-14)
     assert (report.metrics["n_files"], report.metrics["n_rows"]) == (40, 40)
+
+
+def test_quantiles_in_the_end_bins_are_at_the_bound_of_the_clamp() -> None:
+    new = np.concatenate([np.full(2, -90.0), np.full(3, -1.0), np.full(5, 500.0)])
+    for clamp in (1.5, 20.0, 32.0):
+        metrics = evaluate(new, log_ratio_clamp=clamp).metrics
+        expected = {"p01": math.exp(-clamp), "p50": 1.0, "p95": math.exp(clamp), "p99": math.exp(clamp)}
+        assert {name: metrics[f"ratio_{name}"] for name in expected} == pytest.approx(expected, rel=1e-15)
+    for clamp in (None, 33.0):
+        report = evaluate(new, log_ratio_clamp=clamp)
+        assert report.metrics["ratio_p50"] == 1.0
+        assert report.metrics["ratio_p95"] is None
+        assert "32 nats" in report.nulls["ratio_p95"].reason
