@@ -66,7 +66,7 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
     if n == 0:
         return math.nan
     if agg == "token-mean":
-        return s.mean(term, selection, term if term in ("loss", "entropy") else None)
+        return s.mean(term, selection, _constant(term, agg))
     if agg == "token-sum":
         return s.total(term)
     k = KEYED.index(term)
@@ -85,6 +85,16 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
     return value / horizon_of(s) if agg == NORM else value
 
 
+def _constant(term: str, agg: str) -> str | None:
+    """Return the term where an aggregation is the term's one value if it does not vary."""
+    return term if agg == "token-mean" and term in ("loss", "entropy") else None
+
+
+def tally_of(s: Summary, term: str, agg: str) -> Tally:
+    """Return how many terms of an aggregation are not finite."""
+    return s.tally(term, _constant(term, agg))
+
+
 def sequence_sum(s: Summary, name: str) -> float:
     """Return a sum over sequences; infinite or NaN where it overflows."""
     which = SEQUENCE_SUM[name]
@@ -98,8 +108,8 @@ def put_aggregates(s: Summary) -> None:
     """Enter the policy loss with every aggregation that the input allows, and the chosen one."""
     table: dict[str, float | None] = {}
     finite: dict[str, float | None] = {}
-    tally = s.tally("loss")
     for agg in AGGREGATIONS:
+        tally = tally_of(s, "loss", agg)
         why = why_not(s, agg)
         if why and agg != s.spec.agg:
             continue
@@ -154,7 +164,7 @@ def put_sequences(s: Summary) -> None:
             s.put_null(name, "no valid token belongs to a sequence")
         return
 
-    def tally_of(name: str) -> Tally:
+    def tally_over(name: str) -> Tally:
         which = SEQUENCE_SUM[name]
         return add_tallies(s.totals.seq_nonfinite[which], s.totals.seq_terms[which])
 
@@ -164,13 +174,13 @@ def put_sequences(s: Summary) -> None:
     places = s.totals.seq_places
     geo_low, geo_high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_GEO])
     low, high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_LOG_RATIO])
-    geo, total = tally_of("ratio_geo"), tally_of("log_ratio_sum")
+    geo, total = tally_over("ratio_geo"), tally_over("log_ratio_sum")
     constant = geo_low == geo_high
     s.put("seq_ratio_geo", exp(geo_low) if constant else mean_of("ratio_geo"), RATIO, geo)
     s.put("seq_ratio_geo_min", exp(geo_low), RATIO, (geo[0], 0, 0), where=places.get((sequence.X_GEO, 0)))
     s.put("seq_ratio_geo_max", exp(geo_high), RATIO, geo, where=places.get((sequence.X_GEO, 1)))
     at_most = places.get((sequence.X_LOG_RATIO, 1))
-    s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_of("ratio_product"), where=at_most)
+    s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_over("ratio_product"), where=at_most)
     s.put("seq_log_ratio_mean", mean_of("log_ratio_sum"), RATIO, total)
     s.put(
         "seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0))
@@ -242,7 +252,10 @@ def put_total_loss(s: Summary) -> None:
     value = sum(weight * aggregate(s, term, agg) for term, weight, _ in terms)
     if spec.agg == NORM and not math.isnan(value):
         value /= horizon_of(s)
-    tallies = [s.tally(term) if weight > 0 else negated(s.tally(term)) for term, weight, _ in terms]
+    tallies = [tally_of(s, term, spec.agg) for term, _, _ in terms]
+    tallies = [
+        one if weight > 0 else negated(one) for one, (_, weight, _) in zip(tallies, terms, strict=True)
+    ]
     roles = tuple(dict.fromkeys(role for _, _, needed in terms for role in needed))
     s.put("total_loss", value, roles, _sum_tally(tallies), why=_why_empty(s, spec.agg))
 

@@ -56,7 +56,7 @@ def _put_mean(
 ) -> None:
     """Enter the mean of a sum."""
     value = sign * s.mean(total, selection, constant)
-    tally = s.tally(total)
+    tally = s.tally(total, constant)
     s.put(name, value, roles_of(selection, s.spec), tally if sign > 0 else negated(tally))
 
 
@@ -71,7 +71,9 @@ def _put_policy(s: Summary) -> None:
     """Loss and clip metrics that need the advantage."""
     n = s.count("policy")
     variance = s.variance("loss", "policy", constant="loss")
-    s.put("policy_loss_se", math.sqrt(variance / n) if n else math.nan, POLICY, any_nan(s.tally("loss")))
+    s.put(
+        "policy_loss_se", math.sqrt(variance / n) if n else math.nan, POLICY, any_nan(s.tally("loss", "loss"))
+    )
     _put_mean(s, "unclipped_loss", "unclipped", "policy")
     _put_share(s, "clip_frac_active", ("active_low", "active_high"), "policy")
     _put_share(s, "clip_frac_active_low", ("active_low",), "policy")
@@ -92,7 +94,8 @@ def _put_ratio(s: Summary) -> None:
     _put_share(s, "clip_frac_high", ("above",), "ratio")
     _put_mean(s, "approx_kl_k1", "log_ratio", "ratio", "log_ratio", sign=-1)
     variance = s.variance("log_ratio", "ratio", constant="log_ratio")
-    s.put("approx_kl_k1_se", math.sqrt(variance / n) if n else math.nan, RATIO, any_nan(s.tally("log_ratio")))
+    tally = any_nan(s.tally("log_ratio", "log_ratio"))
+    s.put("approx_kl_k1_se", math.sqrt(variance / n) if n else math.nan, RATIO, tally)
     s.put("approx_kl_k2", s.mean("log_ratio_sq", "ratio") / 2, RATIO, s.tally("log_ratio_sq"))
     _put_mean(s, "approx_kl_k3", "kl_k3", "ratio")
     _put_mean(s, "log_ratio_abs_mean", "log_ratio_abs", "ratio")
@@ -124,8 +127,8 @@ def _put_ratio_moments(s: Summary) -> None:
     """Mean, deviation and extremes of the ratio."""
     n = s.count("ratio")
     low, high = (exp(_clamped(s, x)) if n else math.nan for x in s.extreme("log_ratio"))
-    tally = s.tally("ratio")
     constant = low == high
+    tally = s.left_out("ratio") if constant else s.tally("ratio")
     s.put(
         "ratio_mean",
         low if constant else s.mean("ratio", "ratio"),
@@ -167,7 +170,7 @@ def _put_weights(s: Summary) -> None:
 def _put_advantages(s: Summary) -> None:
     """Advantages as stored."""
     roles = ("advantages",)
-    n, tally, out = s.count("adv"), s.tally("adv"), s.left_out("adv")
+    n, tally, out = s.count("adv"), s.tally("adv", "adv"), s.left_out("adv")
     low, high = s.extreme("adv")
     _put_mean(s, "adv_mean", "adv", "adv", "adv")
     ddof = s.spec.adv_norm_ddof
@@ -216,7 +219,7 @@ def _put_columns(s: Summary) -> None:
         if s.has((role,)):
             _put_mean(s, f"{name}_mean", name, name, name)
             variance = s.variance(name, name, constant=name)
-            s.put(f"{name}_std", math.sqrt(variance), (role,), any_nan(s.tally(name)))
+            s.put(f"{name}_std", math.sqrt(variance), (role,), any_nan(s.tally(name, name)))
     if s.has(("entropy",)):
         _put_mean(s, "entropy_mean", "entropy", "entropy", "entropy")
     if s.has(("log_probs",)):

@@ -85,8 +85,13 @@ class Summary:
         """Return how many tokens a selection held."""
         return int(self.totals.hi[SUM[f"n_{selection}"]])
 
-    def tally(self, name: str) -> Tally:
-        """Return how many terms of a sum are not finite."""
+    def tally(self, name: str, constant: str | None = None) -> Tally:
+        """Return how many terms of a mean are not finite.
+
+        Where the quantity called `constant` does not vary no sum is taken, and none overflows.
+        """
+        if constant is not None and self.is_constant(constant):
+            return self.left_out(name)
         which = SUM[name]
         return add_tallies(self.totals.nonfinite[which], self.totals.terms[which])
 
@@ -99,15 +104,18 @@ class Summary:
         low, high = self.totals.extremes[EXTREMES.index(name)]
         return float(low), float(high)
 
+    def is_constant(self, name: str) -> bool:
+        """Whether a quantity has one value at all finite tokens of its selection."""
+        low, high = self.extreme(name)
+        return low == high
+
     def mean(self, name: str, selection: str, constant: str | None = None) -> float:
         """Return a mean; exactly the value where the quantity called `constant` does not vary."""
         n = self.count(selection)
         if n == 0:
             return math.nan
-        if constant is not None:
-            low, high = self.extreme(constant)
-            if low == high:
-                return low
+        if constant is not None and self.is_constant(constant):
+            return self.extreme(constant)[0]
         which = SUM[name]
         if self.totals.nonfinite[which].any():
             return self.total(name)
@@ -118,10 +126,8 @@ class Summary:
         n = self.count(selection)
         if n <= ddof:
             return math.nan
-        if constant is not None:
-            low, high = self.extreme(constant)
-            if low == high:
-                return 0.0
+        if constant is not None and self.is_constant(constant):
+            return 0.0
         if self.totals.nonfinite[SUM[name]].any():
             return math.nan
         high_part, low_part = self.totals.m2[MOMENTS.index(name)]

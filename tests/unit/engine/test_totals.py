@@ -208,3 +208,28 @@ def test_quantiles_in_the_end_bins_are_at_the_bound_of_the_clamp() -> None:
         assert report.metrics["ratio_p50"] == 1.0
         assert report.metrics["ratio_p95"] is None
         assert "32 nats" in report.nulls["ratio_p95"].reason
+
+
+def test_one_value_throughout_has_a_mean_even_where_its_sum_overflows() -> None:
+    huge = np.full(4, 1e308)
+    more = {"returns": huge, "rewards": -huge, "entropy": huge}
+    report = evaluate([-1.0] * 4, adv=huge, ent_coef=0.25, **more)
+    expected = {
+        "adv_mean": 1e308, "adv_std": 0.0, "return_mean": 1e308, "return_std": 0.0, "reward_mean": -1e308,
+        "reward_std": 0.0, "entropy_mean": 1e308, "policy_loss": -1e308, "policy_loss_se": 0.0,
+        "total_loss": -1.25e308,
+    }  # fmt: skip
+    assert {name: report.metrics[name] for name in expected} == expected
+    assert report.metrics["policy_loss_by_agg"] == {"token-mean": -1e308, "token-sum": None}
+    assert report.nulls["policy_loss_by_agg.token-sum"].nonfinite == "-inf"
+    report = evaluate(np.full(4, 708.0))
+    assert report.metrics["ratio_mean"] == report.metrics["ratio_max"] == pytest.approx(math.exp(709.0))
+    assert report.metrics["ratio_std"] == 0.0
+
+
+def test_a_left_out_infinity_still_spoils_the_mean_of_one_value() -> None:
+    report = evaluate([-1.0] * 3, adv=[1e308, INF, 1e308])
+    assert report.metrics["adv_mean"] is None
+    assert report.nulls["adv_mean"].nonfinite == "inf"
+    assert report.metrics["adv_mean_finite"] == 1e308
+    assert report.nulls["adv_std"].nonfinite == "nan"
