@@ -15,7 +15,7 @@ from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
-from ppocli.engine.totals import Plan, Totals, make_plan
+from ppocli.engine.totals import NormFault, Plan, Totals, make_plan
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
 from ppocli.kernels import layout
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
-    from ppocli.core.report import ColumnReport, InputReport
+    from ppocli.core.report import ColumnReport, InputReport, Nonfinite
     from ppocli.core.spec import LossSpec
 
 IDS = ("mask", "sequence_id", "group_id", "step")
@@ -86,6 +86,7 @@ class Passes:
             statistics.merge(accumulator.finish(), GROUP_LIMIT)
         s = Summary(statistics, self.spec)
         n = s.count("adv")
+        self.total.norm_fault = _missing_advantages(s, n)
         if n < 2:
             return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}
         mean = s.mean("adv", "adv", "adv")
@@ -96,6 +97,13 @@ class Passes:
             "max": max(deviation, eps),
             "var": math.sqrt(deviation * deviation + eps),
         }[self.spec.adv_norm_form]
+        if not math.isfinite(mean) or not math.isfinite(scale):
+            kind: Nonfinite | None = "nan" if math.isnan(scale) or not math.isfinite(mean) else None
+            reason = (
+                "the mean or the deviation of the advantages, by which they are normalised, overflows float64"
+            )
+            self.total.norm_fault = NormFault(reason, kind, has_twin=False)
+            return 0.0, 1.0, {"adv_norm_note": reason}
         if scale == 0.0:
             return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
         return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
@@ -115,6 +123,7 @@ class Passes:
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
+        totals.norm_fault = self.total.norm_fault
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}
         if totals.n_tokens:
@@ -159,6 +168,17 @@ class Passes:
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
             yield from assembler.push(chunk)
         yield from assembler.finish()
+
+
+def _missing_advantages(s: Summary, n: int) -> NormFault | None:
+    """Return what advantages that are null or not finite make of all others, n of which are finite."""
+    n_null, *odd = (int(count) for count in s.totals.column_counts[COLUMNS.index("advantages")])
+    if n + n_null + sum(odd) < 2 or not n_null + sum(odd):
+        return None
+    # The mean is not finite then, or the deviation is not: A - mean over the deviation is NaN, whatever A.
+    kind: Nonfinite | None = "nan" if sum(odd) and n + sum(odd) > 1 else None
+    reason = f"advantages are normalised over the whole input, which has {s.bad_values(('advantages',))}"
+    return NormFault(reason, kind, has_twin=True)
 
 
 def _with_counts(report: InputReport, plan: Plan, totals: Totals) -> InputReport:

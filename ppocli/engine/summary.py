@@ -142,7 +142,7 @@ class Summary:
         name: str,
         value: float,
         roles: Sequence[str],
-        tally: Tally = CLEAN,
+        tally: Tally | None = None,
         *,
         why: str | None = None,
         where: Place | None = None,
@@ -153,15 +153,22 @@ class Summary:
         ----------
         value : float
             Over the tokens whose `roles` are all finite. NaN: cannot be said, for the reason `why`.
-        tally : Tally
-            Terms that are not finite, of tokens left out and of finite tokens whose term overflows.
+        tally : Tally, optional
+            Terms that are not finite, of tokens left out and of finite tokens whose term overflows. None: a
+            share or a count, finite whatever the terms are.
         """
-        bad = self._bad_values(roles)
+        bad = self.bad_values(roles)
+        fault = self.totals.norm_fault if {"log_probs", "advantages"} <= set(roles) else None
+        kind = nonfinite_of(tally or CLEAN)
+        if fault is not None and tally is not None and (fault.nonfinite or not fault.has_twin):
+            kind = fault.nonfinite
         if self.totals.n_tokens == 0:
             self._null(name, "no valid token")
-        elif bad:
-            first = self._first_bad(roles)
-            self._null(name, f"{bad} at valid tokens", nonfinite_of(tally), first)
+        elif bad or fault is not None:
+            reason = f"{bad} at valid tokens" if fault is None or bad else fault.reason
+            self._null(name, reason, kind, self._first_bad(roles))
+            if fault is not None and not fault.has_twin:
+                return
             if math.isfinite(value):
                 self._enter(f"{name}_finite", value)
             elif math.isnan(value):
@@ -172,7 +179,7 @@ class Summary:
                 self._null(f"{name}_finite", "overflows float64", _kind(value), where)
         elif why is not None and not math.isfinite(value):
             self._null(name, why)
-        elif (kind := nonfinite_of(tally)) or not math.isfinite(value):
+        elif kind or not math.isfinite(value):
             self._null(name, "overflows float64", kind or _kind(value), where)
         else:
             self._enter(name, value)
@@ -204,7 +211,7 @@ class Summary:
         self.metrics[name] = None
         self.nulls[name] = NullNote(reason, nonfinite, where)
 
-    def _bad_values(self, roles: Sequence[str]) -> str:
+    def bad_values(self, roles: Sequence[str]) -> str:
         """Say which values are not finite in these columns, or nothing."""
         parts = []
         for role in roles:
