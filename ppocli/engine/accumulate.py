@@ -146,7 +146,8 @@ class FileAccumulator:
         start, stop = blocks.tokens_of(block)
         x = blocks.widened(LOCATED[name][0], start, stop)
         if len(LOCATED[name]) == 2:
-            with np.errstate(invalid="ignore"):  # inf - inf, at tokens that are counted as not finite
+            # inf - inf, at tokens that are counted as not finite; or a difference beyond float64.
+            with np.errstate(invalid="ignore", over="ignore"):
                 x = x - blocks.widened(LOCATED[name][1], start, stop)
         hit = x == value
         if "mask" in blocks.span.arrays:

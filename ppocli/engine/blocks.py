@@ -100,7 +100,7 @@ class Blocks:
             mask[where] &= np.logical_and.reduce(finite).astype(np.uint8)
             self._forget(wanted, name)
             run = self._run_base if bit & BASE_USES else self._run_extras
-            run(wanted, bit, mask, np.zeros(self.n, dtype=np.int64))
+            run(wanted, bit, mask, np.full(self.n, ppo.KNOWN_FINITE))
         self.positive = positive  # such blocks are counted apart, over all their valid tokens
 
     def _forget(self, wanted: Ints, name: str) -> None:
@@ -144,7 +144,8 @@ class Blocks:
         start, stop = self.tokens_of(block)
         new, old = (self.widened(role, start, stop) for role in ("log_probs", "old_log_probs"))
         keep = np.isfinite(new) & np.isfinite(old) & self.counted(start, stop)
-        return new[keep] - old[keep]
+        with np.errstate(over="ignore"):
+            return new[keep] - old[keep]
 
     def counted(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Return which tokens are valid."""

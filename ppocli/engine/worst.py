@@ -65,7 +65,7 @@ class WorstTokens:
             log_ratio = new - old
             ratio, loss = _losses(log_ratio, adv, source.plan)
             size = np.abs(log_ratio if name == "log_ratio" else loss)
-            size[~np.isfinite(log_ratio) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
+            size[~(np.isfinite(new) & np.isfinite(old)) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
         if "mask" in span.arrays:
             size[span.arrays["mask"][start:stop] == 0] = -1.0
         bound = kept[-1][0] if len(kept) == self.limit else -1.0
@@ -78,7 +78,7 @@ class WorstTokens:
                 log_probs=float(new[i]),
                 old_log_probs=float(old[i]),
                 advantage=float(adv[i]) if np.isfinite(adv[i]) else None,
-                log_ratio=float(log_ratio[i]),
+                log_ratio=float(log_ratio[i]) if np.isfinite(log_ratio[i]) else None,
                 ratio=float(ratio[i]) if np.isfinite(ratio[i]) else None,
                 loss=float(loss[i]) if np.isfinite(loss[i]) else None,
                 branch=_branch(float(ratio[i]), float(adv[i]), source.plan),

@@ -85,6 +85,7 @@ S_RATIO, S_RAW_RATIO, S_RAW_RATIO_SQ = (
     list(LANE_SUMS).index(name) for name in ("ratio", "raw_ratio", "raw_ratio_sq")
 )
 M_RATIO = MOMENTS.index("ratio")
+KNOWN_FINITE = 2
 ZERO_BIN = (HISTOGRAM_HALF + 1) * HISTOGRAM_COPIES
 
 
@@ -187,10 +188,11 @@ def _evaluate(
         finish(s, b, uses, counted, sums, squares, extremes)
         if guards is None and uses >> OF_RATIO & 1:
             _derive_raw_ratio(b, counted, sums, squares)
-        bad[b] = is_spoiled(s, addresses, has)
+        is_whole = bad[b] == KNOWN_FINITE or not is_spoiled(s, addresses, has)
+        bad[b] = not is_whole
         above = load_one(s, NEW_LANES + POSITIVE) + load_one(s, OLD_LANES + POSITIVE)
-        positive[b] = 0 if bad[b] else int(above)
-        if uses >> OF_RATIO & 1 and not bad[b]:
+        positive[b] = int(above) if is_whole else 0
+        if uses >> OF_RATIO & 1 and is_whole:
             add_histogram(kept, at, row_address(bins, worker))
             bins[worker, ZERO_BIN] -= at - counted  # tokens that do not count stand at 0
 
@@ -240,7 +242,8 @@ def evaluate_base(
         Written for the selections in use.
     bad, positive : (n_blocks,) int64
         Written: 1 where a value is not finite (the other rows of such a block mean nothing), and how many
-        log-probs are above 0.
+        log-probs are above 0. Where `bad` is `KNOWN_FINITE` before, that is not looked for: finite values
+        whose sum or difference overflows look the same.
     """
     guarded = bool(np.isfinite(p[[P_DUAL, P_DELTA, P_CLAMP]]).any())
     _evaluate(

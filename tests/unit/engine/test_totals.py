@@ -233,3 +233,23 @@ def test_a_left_out_infinity_still_spoils_the_mean_of_one_value() -> None:
     assert report.nulls["adv_mean"].nonfinite == "inf"
     assert report.metrics["adv_mean_finite"] == 1e308
     assert report.nulls["adv_std"].nonfinite == "nan"
+
+
+def test_quantiles_of_finite_values_whose_sum_or_difference_overflows() -> None:
+    new, old = np.full(3000, -1.0), np.full(3000, -1.0)
+    new[:1000] = -0.5
+    new[[7, 15, 2100]], old[[7, 15, 2100]] = 1e308, 0.0
+    report = evaluate(new, old)
+    assert report.metrics["ratio_p50"] == 1.0
+    assert report.metrics["ratio_p95"] == pytest.approx(math.exp(0.5), rel=1 / 256)
+    new[8], old[8] = 1e308, -1e308
+    new[9], old[9] = -1e308, 1e308
+    report = evaluate(new, old)
+    assert report.metrics["ratio_p50"] == 1.0
+    assert report.metrics["ratio_p95"] == pytest.approx(math.exp(0.5), rel=1 / 256)
+    assert report.metrics["ratio_min"] == 0.0
+    assert report.nulls["ratio_max"].nonfinite == "inf"
+    assert report.nulls["ratio_max"].where is not None
+    assert report.nulls["ratio_max"].where.row == 8
+    assert report.metrics["overflow_float64"] == 4
+    assert report.metrics["underflow_float64"] == 1

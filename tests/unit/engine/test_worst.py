@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ppocli
+from ppocli.render.json import to_json
 
 if TYPE_CHECKING:
     from ppocli.core.report import WorstToken
@@ -116,3 +118,19 @@ def test_normalised_advantages_decide_the_loss_and_stored_ones_are_shown() -> No
         ("log_ratio", 0, 1.0, 1.0),
         ("loss", 0, 1.0, 1.0),
     ]
+
+
+def test_finite_log_probs_whose_difference_overflows_are_the_worst() -> None:
+    new, old = np.full(5000, -1.0), np.full(5000, -1.0)
+    new[[3, 2500, 4000]], old[[3, 2500, 4000]] = [-5.0, 1e308, -1e308], [-1.0, -1e308, 1e308]
+    new[9] = math.nan
+    adv = np.where(np.arange(5000) == 4000, -3.0, 1.0)
+    report = ppocli.evaluate(log_probs=new, old_log_probs=old, advantages=adv, worst=3)
+    first, second, third = report.worst[:3]
+    assert (first.where.row, second.where.row, third.where.row) == (2500, 4000, 3)
+    assert (first.log_ratio, first.ratio, first.loss, first.branch) == (None, None, -1.2, "clipped high")
+    assert (second.log_ratio, second.ratio, second.branch) == (None, 0.0, "clipped low")
+    assert second.loss == pytest.approx(2.4)
+    assert by(list(report.worst), "loss") == [4000, 2500, 0]
+    document = to_json(report.to_dict())
+    assert json.loads(document)["worst"][0]["log_ratio"] is None

@@ -63,7 +63,7 @@ class Rows:
 def evaluate(
     columns: dict[str, np.ndarray], mask: np.ndarray = NONE, p: Loss | None = None, *, uses: int = ALL,
     starts: np.ndarray | None = None, workers: int = 1, wanted: np.ndarray | None = None,
-    other_starts: np.ndarray | None = None, ranged: int = 0,
+    other_starts: np.ndarray | None = None, ranged: int = 0, bad: int = -1,
 ) -> Rows:  # fmt: skip
     """Call the kernel; what it does not write stays NaN."""
     n = len(next(iter(columns.values())))
@@ -76,7 +76,7 @@ def evaluate(
     rows = Rows(
         np.full((n_blocks, layout.N_SUMS), np.nan), np.full((n_blocks, len(MOMENTS), 2), np.nan),
         np.full((n_blocks, len(EXTREMES), 2), np.nan), np.full((starts.size, layout.N_PIECE), np.nan),
-        np.full(n_blocks, -1), np.full(n_blocks, -1), np.zeros(0),
+        np.full(n_blocks, bad), np.full(n_blocks, -1), np.zeros(0),
     )  # fmt: skip
     workspace = Workspace(workers)
     workspace.scratch[:] = np.nan  # nothing may depend on what was there
@@ -346,6 +346,20 @@ def test_the_infinities_of_both_columns_do_not_hide_each_other() -> None:
     columns = draw(300)
     columns["log_probs"][7] = columns["old_log_probs"][7] = -np.inf
     assert evaluate(columns).bad.tolist() == [1]
+
+
+def test_finite_values_whose_sums_overflow_are_in_the_bins_when_they_are_known_to_be_finite() -> None:
+    columns = draw(5000)
+    columns["log_probs"][[2500, 2508]] = 1e308
+    columns["old_log_probs"][2600] = 1.5e308
+    columns["log_probs"][2600] = -1.5e308
+    assert evaluate(columns).bad.tolist() == [0, 1, 0]
+    rows = evaluate(columns, bad=ppo.KNOWN_FINITE)
+    assert rows.bad.tolist() == [0, 0, 0]
+    assert rows.bins.sum() == 5000
+    assert rows.bins[[0, -1]].tolist() == [1, 2]
+    above = sum(int((columns[role] > 0.0).sum()) for role in ("log_probs", "old_log_probs"))
+    assert rows.positive.sum() == above
 
 
 BEHIND_THE_END = """
