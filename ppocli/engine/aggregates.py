@@ -10,7 +10,18 @@ import numpy as np
 
 from ppocli.core.partials import KEYED, SEQUENCE_SUM
 from ppocli.core.spec import AGGREGATIONS
-from ppocli.engine.summary import Summary, Tally, add_tallies, any_nan, exp, negated, nonfinite_of, roles_of
+from ppocli.engine.summary import (
+    Summary,
+    Tally,
+    add_tallies,
+    any_nan,
+    exp,
+    negated,
+    nonfinite_of,
+    of_greatest,
+    of_least,
+    roles_of,
+)
 from ppocli.kernels import sequence
 
 NORM = "seq-mean-token-sum-norm"
@@ -168,6 +179,9 @@ def put_sequences(s: Summary) -> None:
         which = SEQUENCE_SUM[name]
         return add_tallies(s.totals.seq_nonfinite[which], s.totals.seq_terms[which])
 
+    def left_out(name: str) -> Tally:
+        return add_tallies(s.totals.seq_terms[SEQUENCE_SUM[name]])
+
     def mean_of(name: str) -> float:
         return sequence_sum(s, name) / n if n else math.nan
 
@@ -175,17 +189,21 @@ def put_sequences(s: Summary) -> None:
     geo_low, geo_high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_GEO])
     low, high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_LOG_RATIO])
     geo, total = tally_over("ratio_geo"), tally_over("log_ratio_sum")
+    geo_out, out = left_out("ratio_geo"), left_out("log_ratio_sum")
+    whole = int(sequence_sum(s, "n_whole_ratio"))
     constant = geo_low == geo_high
-    s.put("seq_ratio_geo", exp(geo_low) if constant else mean_of("ratio_geo"), RATIO, geo)
-    s.put("seq_ratio_geo_min", exp(geo_low), RATIO, (geo[0], 0, 0), where=places.get((sequence.X_GEO, 0)))
-    s.put("seq_ratio_geo_max", exp(geo_high), RATIO, geo, where=places.get((sequence.X_GEO, 1)))
-    at_most = places.get((sequence.X_LOG_RATIO, 1))
+    value = exp(geo_low) if constant else mean_of("ratio_geo")
+    s.put("seq_ratio_geo", value, RATIO, geo_out if constant else geo)
+    # A sequence whose mean log-ratio is -inf has the ratio 0, which is finite.
+    least = of_least(exp(geo_low), whole + out[2], geo_out)
+    s.put("seq_ratio_geo_min", exp(geo_low), RATIO, least, where=places.get((sequence.X_GEO, 0)))
+    greatest = of_greatest(exp(geo_high), whole, geo_out)
+    s.put("seq_ratio_geo_max", exp(geo_high), RATIO, greatest, where=places.get((sequence.X_GEO, 1)))
+    at_least, at_most = (places.get((sequence.X_LOG_RATIO, side)) for side in (0, 1))
     s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_over("ratio_product"), where=at_most)
     s.put("seq_log_ratio_mean", mean_of("log_ratio_sum"), RATIO, total)
-    s.put(
-        "seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0))
-    )
-    s.put("seq_log_ratio_max", high, RATIO, (total[0], total[1], 0), where=at_most)
+    s.put("seq_log_ratio_min", low, RATIO, of_least(low, whole, out), where=at_least)
+    s.put("seq_log_ratio_max", high, RATIO, of_greatest(high, whole, out), where=at_most)
     s.put("seq_clip_frac", mean_of("outside"), RATIO)
 
 

@@ -13,7 +13,17 @@ from ppocli.engine.aggregates import (
     put_sequences,
     put_total_loss,
 )
-from ppocli.engine.summary import Summary, add_tallies, any_nan, exp, negated, quantile_place, roles_of
+from ppocli.engine.summary import (
+    Summary,
+    add_tallies,
+    any_nan,
+    exp,
+    negated,
+    of_greatest,
+    of_least,
+    quantile_place,
+    roles_of,
+)
 from ppocli.kernels import rare
 
 if TYPE_CHECKING:
@@ -141,8 +151,8 @@ def _put_ratio_moments(s: Summary) -> None:
     )
     s.put("ratio_std", deviation, RATIO, any_nan(tally), where=s.place("log_ratio", 1))
     out = s.left_out("ratio")
-    s.put("ratio_min", low, RATIO, (out[0], 0, 0), where=s.place("log_ratio", 0))
-    s.put("ratio_max", high, RATIO, (out[0], out[1], 0), where=s.place("log_ratio", 1))
+    s.put("ratio_min", low, RATIO, of_least(low, n, out), where=s.place("log_ratio", 0))
+    s.put("ratio_max", high, RATIO, of_greatest(high, n, out), where=s.place("log_ratio", 1))
 
 
 def _put_weights(s: Summary) -> None:
@@ -177,8 +187,9 @@ def _put_advantages(s: Summary) -> None:
     variance = s.variance("adv", "adv", ddof, None if ddof and n < 2 else "adv")
     why = f"needs more than {ddof} tokens with ddof {ddof}" if n <= ddof else None
     s.put("adv_std", math.sqrt(variance), roles, any_nan(tally), why=why)
-    s.put("adv_min", low if n else math.nan, roles, (out[0], 0, out[2]), where=s.place("adv", 0))
-    s.put("adv_max", high if n else math.nan, roles, (out[0], out[1], 0), where=s.place("adv", 1))
+    low, high = (low, high) if n else (math.nan, math.nan)
+    s.put("adv_min", low, roles, of_least(low, n, out), where=s.place("adv", 0))
+    s.put("adv_max", high, roles, of_greatest(high, n, out), where=s.place("adv", 1))
     _put_share(s, "zero_advantage_frac", ("adv_zero",), "adv")
 
 

@@ -57,6 +57,27 @@ def any_nan(tally: Tally) -> Tally:
     return (sum(tally), 0, 0)
 
 
+def of_least(value: float, n: int, out: Tally) -> Tally:
+    """Return what the smallest of some terms is, as a tally of one.
+
+    Parameters
+    ----------
+    value : float
+        The smallest of the n terms that are there.
+    out : Tally
+        Terms that are left out.
+    """
+    nan, up, down = out
+    if down or (n and value == -math.inf):
+        return nan, 0, 1
+    return nan, int((up > 0 and not n) or (n > 0 and value == math.inf)), 0
+
+
+def of_greatest(value: float, n: int, out: Tally) -> Tally:
+    """Return what the largest of some terms is; see `of_least`."""
+    return negated(of_least(-value, n, negated(out)))
+
+
 @dataclass(slots=True)
 class Summary:
     """Collects metrics and notes of one set of totals.

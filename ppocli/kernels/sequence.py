@@ -34,7 +34,9 @@ OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
 S_SEQUENCES, S_EMPTY, S_COUNT, S_MEAN, S_TOTAL = (
     SEQUENCE_SUM[name] for name in ("n_sequences", "n_empty", "n_loss", "loss_mean", "loss_sum")
 )
-S_GEO, S_PRODUCT, S_OUTSIDE = (SEQUENCE_SUM[name] for name in ("ratio_geo", "ratio_product", "outside"))
+S_WHOLE, S_GEO, S_PRODUCT, S_OUTSIDE = (
+    SEQUENCE_SUM[name] for name in ("n_whole_ratio", "ratio_geo", "ratio_product", "outside")
+)
 N_SUMS = len(SEQUENCE_SUM)
 
 X_GEO, X_LOG_RATIO, X_LENGTH, X_EMPTY = 0, 1, 2, 3
@@ -158,8 +160,11 @@ def close_rows(
     rows = np.zeros((2 * order.size, N_SUMS))
     _terms(order, states, floor, ceiling, rows)
     add_rows_of_sums(rows, hi, lo, nonfinite)
-    _tally(states[order, FLAGS].astype(np.int64), terms)
-    order = order[states[order, COUNT + OF_LOG_RATIO] > 0.0]
+    flags = states[order, FLAGS].astype(np.int64)
+    _tally(flags, terms)
+    has_ratio = states[order, COUNT + OF_LOG_RATIO] > 0.0
+    hi[S_WHOLE] += (has_ratio & (flags & sum(_RATIO_FLAGS) == 0)).sum()
+    order = order[has_ratio]
     total = states[order, HI + OF_LOG_RATIO] + states[order, LO + OF_LOG_RATIO]
     first = states[order, FIRST_ROW]
     _keep_extremes(X_LOG_RATIO, total, first, extremes, places)

@@ -312,3 +312,33 @@ def test_a_nan_in_one_file_leaves_its_finite_twin_over_the_same_horizon(tmp_path
     assert spoiled["policy_loss"] is None
     assert spoiled["policy_loss_finite"] == -3 / 6
     assert spoiled["policy_loss_by_agg_finite"]["seq-mean-token-sum-norm"] == -3 / 6
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf])
+def test_extremes_among_sequences_that_all_hold_an_infinity(tmp_path: Path, bad: float) -> None:
+    report = ppocli.evaluate(write(tmp_path / "a.parquet", [[1.0, 1.0], [1.0]], [[0.5, bad], [bad]]))
+    kind = "inf" if bad > 0 else "-inf"
+    for name in ("seq_log_ratio_min", "seq_log_ratio_max", "seq_log_ratio_mean"):
+        assert report.nulls[name].nonfinite == kind, name
+    for name in ("seq_ratio_geo_min", "seq_ratio_geo_max", "ratio_max"):
+        assert report.nulls[name].nonfinite == ("inf" if bad > 0 else None), name
+    assert report.metrics["seq_log_ratio_min_finite"] == report.metrics["seq_log_ratio_max_finite"] == 0.5
+
+
+def test_extremes_among_sequences_some_of_which_hold_an_infinity(tmp_path: Path) -> None:
+    report = ppocli.evaluate(
+        write(tmp_path / "a.parquet", [[1.0], [1.0], [1.0, 1.0]], [[math.inf], [0.25], [0.5, -0.5]])
+    )
+    assert report.nulls["seq_log_ratio_min"].nonfinite is None
+    assert report.nulls["seq_log_ratio_max"].nonfinite == "inf"
+    assert report.nulls["seq_ratio_geo_min"].nonfinite is None
+    adv = ppocli.evaluate(write(tmp_path / "b.parquet", [[math.inf], [math.inf]]))
+    assert adv.nulls["adv_min"].nonfinite == adv.nulls["adv_max"].nonfinite == "inf"
+
+
+def test_extremes_of_sequences_are_there_where_only_their_sum_overflows() -> None:
+    report = ppocli.evaluate(
+        log_probs=np.full(2, 1e308), old_log_probs=np.zeros(2), advantages=np.ones(2), sequence_id=[0, 1]
+    )
+    assert report.metrics["seq_log_ratio_min"] == report.metrics["seq_log_ratio_max"] == 1e308
+    assert report.nulls["seq_log_ratio_mean"].nonfinite == "inf"

@@ -71,6 +71,7 @@ def check_sums(targets: Targets, sequences: list[np.ndarray]) -> None:
                 expected[f"{name}_mean"].append(sum_ / n)
                 expected[f"{name}_sum"].append(sum_)
                 if name == "log_ratio":
+                    expected["n_whole_ratio"].append(Fraction(1))
                     geo = exp(float(sum_ / n))
                     expected["ratio_geo"].append(geo)
                     expected["ratio_product"].append(exp(float(sum_)))
