@@ -327,9 +327,16 @@ def merge_keyed(
 
 
 def mean_over_groups(states: Floats, n: int, which: int, pair: Floats) -> int:
-    """Add the token mean of each of n groups to `pair`, (2,) float64; return how many have a token."""
+    """Add the token mean of each of n groups to `pair`, (2,) float64; return how many have a token.
+
+    A mean or a total that is not finite makes the pair (that, 0), NaN where both infinities meet.
+    """
     states = states[:n]
     states = states[states[:, COUNT + which] > 0.0]
     means = states[:, [HI + which, LO + which]] / states[:, COUNT + which : COUNT + which + 1]
-    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], np.zeros((1, 3), dtype=np.int64))
+    nonfinite = np.zeros((1, 3), dtype=np.int64)
+    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], nonfinite)
+    nan, up, down = nonfinite[0] > 0
+    if nan or up or down:
+        pair[:] = np.nan if nan or (up and down) else np.inf if up else -np.inf, 0.0
     return int(states.shape[0])

@@ -342,3 +342,16 @@ def test_extremes_of_sequences_are_there_where_only_their_sum_overflows() -> Non
     )
     assert report.metrics["seq_log_ratio_min"] == report.metrics["seq_log_ratio_max"] == 1e308
     assert report.nulls["seq_log_ratio_mean"].nonfinite == "inf"
+
+
+def test_a_group_whose_loss_overflows_is_not_left_out_of_the_mean(tmp_path: Path) -> None:
+    adv, ratios = [[-1.0], [1.0], [1.0]], [[800.0], [0.0], [0.0]]
+    path = write(tmp_path / "a.parquet", adv, ratios, group_id=[0, 1, 1])
+    report = ppocli.evaluate(path, agg="group-mean")
+    assert report.metrics["policy_loss"] is None
+    assert report.nulls["policy_loss"].nonfinite == "inf"
+    spoiled = write(tmp_path / "b.parquet", [*adv, [math.nan]], [*ratios, [0.0]], group_id=[0, 1, 1, 1])
+    report = ppocli.evaluate(spoiled, agg="group-mean")
+    assert report.metrics["policy_loss_finite"] is None
+    assert report.nulls["policy_loss_finite"].nonfinite == "inf"
+    assert report.metrics["policy_loss_by_agg_finite"]["group-mean"] is None
