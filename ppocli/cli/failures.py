@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ppocli.errors import ExitCode, InputError, InternalError, PpoCliError, UsageProblem
+from ppocli.errors import ExitCode, InputError, InternalError, Lines, PpoCliError, UsageProblem
 
 
 def report_failure(problem: Exception, *, command: str, debug: bool) -> int:
@@ -64,7 +64,8 @@ def say(problem: PpoCliError) -> None:
 
     lines = [f"error: {printable(problem.message)}"]
     if problem.where:
-        first, *rest = problem.where.split("\n")
+        where = problem.where
+        first, *rest = where.split("\n") if isinstance(where, Lines) else [where]
         lines += [f"  --> {printable(first)}", *(f"      {printable(line)}" for line in rest)]
     if problem.hint:
         first, *rest = problem.hint.split("\n")
