@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from contract.command import FAKE_ENGINE, environment, ppocli
@@ -117,3 +118,15 @@ def test_real_interrupts_are_130(times: int) -> None:
 def test_python_m_ppocli_is_the_same_command() -> None:
     assert ppocli("--version", engine=False).stdout == ppocli("--version").stdout
     assert FAKE_ENGINE.exists()
+
+
+def test_without_the_compiler_nothing_can_be_evaluated() -> None:
+    sample = Path(__file__).parents[2] / "sample_data" / "healthy.parquet"
+    done = ppocli("eval", str(sample), engine=False, NUMBA_DISABLE_JIT="1")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().splitlines() == [
+        "error: NUMBA_DISABLE_JIT is set, and the kernels cannot run without the compiler",
+        "help: unset NUMBA_DISABLE_JIT",
+    ]
+    assert ppocli("inspect", str(sample), engine=False, NUMBA_DISABLE_JIT="1").returncode == 0
+    assert ppocli("env", engine=False, NUMBA_DISABLE_JIT="1").returncode == 0
