@@ -21,6 +21,18 @@ class ExitCode(IntEnum):
     CLOSED_PIPE = 141
 
 
+class Lines(str):
+    """A place that takes several lines. Any other text is one line, and a line break in it part of a name."""
+
+
+def one_line(name: str) -> str:
+    r"""Return a name from outside with its line breaks as `\x0a`, for text of several lines.
+
+    All else that does not show is escaped where the text is printed.
+    """
+    return name.replace("\n", r"\x0a")
+
+
 class PpoCliError(Exception):
     """Base of all expected failures: one sentence, a place, a next step and an exit code.
 
@@ -29,9 +41,10 @@ class PpoCliError(Exception):
     message : str
         What is wrong: one sentence, lower-case start, names in quotes, values included.
     where : str, optional
-        The file (and place in it) that the message is about. More than one line is allowed.
+        The file (and place in it) that the message is about. Several lines are `Lines`.
     hint : str, optional
-        What to do next; a command that can be pasted where there is one.
+        What to do next; a command that can be pasted where there is one. May have several lines; names in it
+        go through `one_line`.
     """
 
     exit_code = ExitCode.INTERNAL

@@ -53,10 +53,30 @@ def console_main() -> NoReturn:
     Interpreter teardown with LLVM loaded takes 0.17 s, so the streams are flushed and the process ends by
     `os._exit`. With PPOCLI_DEBUG=1 it ends in the ordinary way.
     """
+    _leave_at_second_interrupt()
     code = main()
     if os.environ.get("PPOCLI_DEBUG") == "1":
         sys.exit(code)
     os._exit(code)
+
+
+def _leave_at_second_interrupt() -> None:
+    """Let the first Ctrl-C end the work in good order, and the next one the process, at once and in silence.
+
+    What is done in between, such as waiting for the thread that reads, may be in a place where an exception
+    cannot be caught and would be shown with a traceback. A signal that is ignored stays so.
+    """
+    import signal
+
+    def leave(*_: Any) -> None:
+        os._exit(int(ExitCode.INTERRUPTED))
+
+    def interrupt(*_: Any) -> None:
+        signal.signal(signal.SIGINT, leave)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         abandon_streams()
         return int(ExitCode.CLOSED_PIPE) if isinstance(problem, BrokenPipeError) else code
+    except KeyboardInterrupt:  # outside of the work itself: while a failure is told, or at the flush
+        return int(ExitCode.INTERRUPTED)
     return code
 
 
@@ -147,7 +169,8 @@ def _run(arguments: list[str], full: Collection[str], *, asked: bool = True) -> 
         return int(ExitCode.OK)
     if work is None:  # no command
         return _run(["--help"], [], asked=False)
-    return int(work())
+    # Typer makes a number of an interrupt while it reads the arguments.
+    return work if isinstance(work, int) else int(work())
 
 
 def build(full: Collection[str]) -> typer.Typer:

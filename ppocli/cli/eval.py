@@ -95,7 +95,12 @@ def check_rows(output: OutputOptions) -> None:
     choose("--by", output.by, ("file", "total"))
     if output.worst < 0:
         raise UsageProblem(f"--worst is a whole number of at least 0, not {output.worst}")
-    if output.sort is not None and (output.sort not in METRICS or output.sort == "policy_loss_by_agg"):
+    if output.sort == "policy_loss_by_agg":
+        raise UsageProblem(
+            "--sort: policy_loss_by_agg is one number for each aggregation",
+            hint="--agg chooses which of them is policy_loss: --agg seq-mean-token-mean --sort policy_loss",
+        )
+    if output.sort is not None and output.sort not in METRICS:
         raise UsageProblem(f"--sort: metric '{output.sort}' is not known", hint=nearest(output.sort, METRICS))
     if output.sort is not None and output.by == "total":
         raise UsageProblem("--sort orders files, and --by total shows none", hint="leave out one of the two")

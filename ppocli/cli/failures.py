@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ppocli.errors import ExitCode, InputError, InternalError, PpoCliError, UsageProblem
+from ppocli.errors import ExitCode, InputError, InternalError, Lines, PpoCliError, UsageProblem
 
 
 def report_failure(problem: Exception, *, command: str, debug: bool) -> int:
@@ -64,7 +64,8 @@ def say(problem: PpoCliError) -> None:
 
     lines = [f"error: {printable(problem.message)}"]
     if problem.where:
-        first, *rest = problem.where.split("\n")
+        where = problem.where
+        first, *rest = where.split("\n") if isinstance(where, Lines) else [where]
         lines += [f"  --> {printable(first)}", *(f"      {printable(line)}" for line in rest)]
     if problem.hint:
         first, *rest = problem.hint.split("\n")
@@ -74,6 +75,8 @@ def say(problem: PpoCliError) -> None:
 
 def notice(text: str) -> None:
     """Print lines on standard error; if nobody reads it, the result still goes where it should."""
+    if sys.stderr is None:  # closed: `print` would take standard output instead
+        return
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -84,10 +87,12 @@ def emit(text: str) -> None:
     Raises
     ------
     InputError
-        It cannot be written.
+        It cannot be written, or is closed.
     BrokenPipeError
         Its reader has gone.
     """
+    if sys.stdout is None:
+        raise cannot_write("standard output")
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
@@ -96,9 +101,10 @@ def emit(text: str) -> None:
         raise cannot_write("standard output", problem) from problem
 
 
-def cannot_write(path: str, problem: OSError) -> InputError:
-    """Return the failure of writing a result."""
-    return InputError(f"cannot write '{path}': {problem.strerror or problem}")
+def cannot_write(path: str, problem: OSError | None = None, hint: str | None = None) -> InputError:
+    """Return the failure of writing a result; without an `OSError` the stream is closed."""
+    why = "it is closed" if problem is None else problem.strerror or problem
+    return InputError(f"cannot write '{path}': {why}", hint=hint)
 
 
 def abandon_streams() -> None:

@@ -131,7 +131,7 @@ class WritingOptions:
             "-o",
             "--output",
             metavar="FILE",
-            text="Write the result to FILE instead of standard output.",
+            text="Write the result to FILE instead of standard output (-).",
         ),
     ] = None
     export: Annotated[

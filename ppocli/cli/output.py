@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppocli.cli.failures import cannot_write, emit
+from ppocli.cli.failures import cannot_write, emit, say
 from ppocli.core.spec import choose
-from ppocli.errors import UsageProblem
+from ppocli.errors import InputError, UsageProblem
 from ppocli.render.console import Look, look_at, look_for_file
 from ppocli.render.formats import FORMATS, SUFFIXES
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Render = Callable[[str, Look, str], str]
 """Makes the text of a result from a format, a look and an encoding."""
+
+STANDARD_OUTPUT = "-"
+"""What `-o` takes for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Destination:
     def deliver(self, render: Render) -> None:
         """Write all files, then standard output, so that a reader who stops early costs no file.
 
+        A file that cannot be written costs nothing but itself; the failure comes after all the rest.
+
         Raises
         ------
         InputError
@@ -55,14 +60,22 @@ class Destination:
         BrokenPipeError
             The reader of standard output has gone.
         """
-        for path, name in self.exports:
-            self._save(path, render(name, self._file_look(), "utf-8"))
-        if self.file is not None:
-            self._save(self.file, render(self.format, self._file_look(), "utf-8"))
-        elif not self.silent:
+        failures: list[InputError] = []
+        files = [*self.exports, *([(self.file, self.format)] if self.file is not None else [])]
+        for path, name in files:
+            text = render(name, self._file_look(), "utf-8")
+            try:
+                self._save(path, text)
+            except InputError as problem:
+                failures.append(problem)
+        if self.file is None and not self.silent:
             look = look_at(sys.stdout, color=self.options.color, ascii_only=self.options.ascii)
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
             emit(render(self.format, look, encoding))
+        for earlier in failures[:-1]:
+            say(earlier)
+        if failures:
+            raise failures[-1]
 
     def _file_look(self) -> Look:
         """Return the look of a file: no colour, no shortening."""
@@ -89,12 +102,14 @@ def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False
     UsageProblem
         An unknown format, suffix or word; a file that exists (without --force) or is an input or is named
         twice; a folder that does not exist.
+    InputError
+        Standard output is wanted and closed.
     """
     choose("--format", options.format, FORMATS)
     choose("--color", options.color, ("auto", "always", "never"))
     if not 1 <= options.digits <= 17:
         raise UsageProblem(f"--digits is a whole number from 1 to 17, not {options.digits}")
-    file = Path(options.output) if options.output is not None else None
+    file = Path(options.output) if options.output not in (None, STANDARD_OUTPUT) else None
     exports = [(Path(text), _format_of(text)) for text in options.export or ()]
     taken = {os.path.realpath(path): path for path in inputs}
     for path in [*([file] if file is not None else []), *(path for path, _ in exports)]:
@@ -105,6 +120,8 @@ def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False
                 f"'{path}' is already in use as '{taken[real]}'", hint="choose another name for the output"
             )
         taken[real] = str(path)
+    if file is None and not silent and sys.stdout is None:
+        raise cannot_write("standard output", hint="-o FILE writes a file instead, -qq shows no result")
     return Destination(options.format, file, exports, options, silent)
 
 

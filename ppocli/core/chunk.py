@@ -20,7 +20,8 @@ class Column:
     Attributes
     ----------
     values : (n_tokens,) float64, float32 or float16, or uint16 holding bfloat16 bits
-        Contiguous, in native byte order. What stands at an absent value is not defined.
+        Token ids are int64 or uint64. Contiguous, in native byte order. What stands at an absent value is
+        not defined.
     present : (n_tokens,) uint8, optional
         0 where the file holds a null. None when no value is null.
     """

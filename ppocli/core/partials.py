@@ -152,6 +152,8 @@ KEYED = ("loss", "log_ratio", "value", "entropy", "ref_k3")
 
 SEQUENCE_SUMS = (
     "n_sequences",
+    "n_empty",
+    "n_whole_ratio",
     *(f"n_{name}" for name in KEYED),
     *(f"{name}_mean" for name in KEYED),
     *(f"{name}_sum" for name in KEYED),
@@ -159,5 +161,9 @@ SEQUENCE_SUMS = (
     "ratio_product",
     "outside",
 )
-"""Sums over sequences: of each sequence's token mean and token sum, and of its ratios."""
+"""Sums over sequences: of each sequence's token mean and token sum, and of its ratios.
+
+`n_empty` counts sequences whose stored tokens are all masked; the others are over those with a valid one.
+`n_whole_ratio` counts those with a log-ratio, none of whose log-ratios is left out for not being finite.
+"""
 SEQUENCE_SUM = {name: index for index, name in enumerate(SEQUENCE_SUMS)}

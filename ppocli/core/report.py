@@ -94,14 +94,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WorstToken:
-    """One of the tokens with the largest |log_ratio| or |loss|."""
+    """One of the tokens with the largest |log_ratio| or |loss|; what overflows float64 is None."""
 
     by: Literal["log_ratio", "loss"]
     where: Place
     log_probs: float
     old_log_probs: float
     advantage: Number
-    log_ratio: float
+    log_ratio: Number
     ratio: Number
     loss: Number
     branch: str

@@ -73,7 +73,7 @@ RULES: dict[str, Rule] = {
             "info",
             "files or sequences without a valid token",
             "nothing to do if that is meant: they count nowhere",
-            "padding rows",
+            "padding rows; empty rows hold no token that could be masked, and are not counted",
         ),
         Rule(
             "PPO402",

@@ -308,7 +308,7 @@ def _worst() -> Schema:
             "log_probs": _NUMBER,
             "old_log_probs": _NUMBER,
             "advantage": _NUMBER_OR_NULL,
-            "log_ratio": _NUMBER,
+            "log_ratio": _NUMBER_OR_NULL,
             "ratio": _NUMBER_OR_NULL,
             "loss": _NUMBER_OR_NULL,
             "branch": _TEXT,

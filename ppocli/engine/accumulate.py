@@ -79,6 +79,8 @@ class FileAccumulator:
         """Close what is open and return the file's totals."""
         if self.sequences is not None:
             self.sequences.finish()
+            if self.totals.n_tokens:  # else the finding is that the whole file has no valid token
+                self.sequences.note_masked()
         self.totals.bins[:] = self.workspace.histogram()
         return self.totals
 
@@ -89,13 +91,11 @@ class FileAccumulator:
         totals.n_tokens += n_valid
         totals.n_masked += span.n_tokens - n_valid
         totals.n_positive += int(blocks.positive.sum())
-        starts = blocks.cut.starts
-        if starts.size:
-            blocks.pieces[:, layout.PIECE_STORED] = np.diff(starts, append=span.n_tokens)
-            blocks.pieces[:, layout.PIECE_VALID] = (
-                blocks.pieces[:, layout.PIECE_STORED]
-                if mask is None
-                else np.add.reduceat(mask, starts, dtype=np.int64)
+        for which, starts in blocks.cut.ways():
+            own = blocks.pieces[which]
+            own[:, layout.PIECE_STORED] = np.diff(starts, append=span.n_tokens)
+            own[:, layout.PIECE_VALID] = (
+                own[:, layout.PIECE_STORED] if mask is None else np.add.reduceat(mask, starts, dtype=np.int64)
             )
         for role in LOG_PROBS:
             bad = blocks.bad_extras if role == "ref_log_probs" else blocks.bad_base
@@ -135,11 +135,11 @@ class FileAccumulator:
                 (terms == np.inf).sum(),
                 (terms == -np.inf).sum(),
             )
-        if blocks.cut.starts.size:
-            at = np.searchsorted(blocks.cut.starts, where, side="right") - 1
-            flags = np.zeros(blocks.cut.starts.size, dtype=np.int64)
-            np.bitwise_or.at(flags, at, dirty.flags_of(values, null, self.plan.parameters, loss))
-            blocks.pieces[:, layout.PIECE_FLAGS] = flags
+        of_tokens = dirty.flags_of(values, null, self.plan.parameters, loss)
+        for which, starts in blocks.cut.ways():
+            flags = np.zeros(starts.size, dtype=np.int64)
+            np.bitwise_or.at(flags, np.searchsorted(starts, where, side="right") - 1, of_tokens)
+            blocks.pieces[which, layout.PIECE_FLAGS] = flags
 
     def _computed(self, span: Span, where: Ints, null: Mapping[str, Bools]) -> Iterator[tuple[str, Floats]]:
         """Yield the terms of the loss that stand beside the columns, without tokens that miss a value."""
@@ -168,7 +168,8 @@ class FileAccumulator:
         start, stop = blocks.tokens_of(block)
         x = blocks.widened(LOCATED[name][0], start, stop)
         if len(LOCATED[name]) == 2:
-            with np.errstate(invalid="ignore"):  # inf - inf, at tokens that are counted as not finite
+            # inf - inf, at tokens that are counted as not finite; or a difference beyond float64.
+            with np.errstate(invalid="ignore", over="ignore"):
                 x = x - blocks.widened(LOCATED[name][1], start, stop)
         hit = x == value
         if "mask" in blocks.span.arrays:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ppocli.core.partials import KEYED, SEQUENCE_SUM
 from ppocli.core.spec import AGGREGATIONS
-from ppocli.engine.summary import Summary, Tally, add_tallies, any_nan, exp, negated, nonfinite_of, roles_of
+from ppocli.engine.summary import (
+    Summary,
+    Tally,
+    add_tallies,
+    any_nan,
+    exp,
+    negated,
+    nonfinite_of,
+    of_greatest,
+    of_least,
+    roles_of,
+)
 from ppocli.kernels import sequence
 
+NORM = "seq-mean-token-sum-norm"
 POLICY = ("log_probs", "old_log_probs", "advantages")
 RATIO = ("log_probs", "old_log_probs")
 SELECTION_OF = {"loss": "policy", "value": "value", "entropy": "entropy", "ref_k3": "ref"}
@@ -21,6 +35,23 @@ def horizon_of(s: Summary) -> int:
     """Return the divisor of seq-mean-token-sum-norm."""
     longest = s.totals.seq_extremes[sequence.X_LENGTH, 1]
     return s.spec.horizon or (int(longest) if np.isfinite(longest) else 0)
+
+
+def over_horizon(metrics: Mapping[str, Any], agg: str, horizon: int) -> dict[str, Any]:
+    """Return metrics summarised with a horizon of 1 as they are with the run's, known only at its end."""
+
+    def divided(value: float | None) -> float | None:
+        return None if value is None else value / horizon + 0.0
+
+    out = dict(metrics)
+    for name in ("policy_loss_by_agg", "policy_loss_by_agg_finite"):
+        if NORM in out.get(name, ()):
+            out[name] = {**out[name], NORM: divided(out[name][NORM])}
+    if agg == NORM:
+        for name in ("policy_loss", "policy_loss_finite", "total_loss", "total_loss_finite"):
+            if name in out:
+                out[name] = divided(out[name])
+    return out
 
 
 def why_not(s: Summary, agg: str) -> str | None:
@@ -46,7 +77,7 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
     if n == 0:
         return math.nan
     if agg == "token-mean":
-        return s.mean(term, selection, term if term in ("loss", "entropy") else None)
+        return s.mean(term, selection, _constant(term, agg))
     if agg == "token-sum":
         return s.total(term)
     k = KEYED.index(term)
@@ -62,7 +93,17 @@ def aggregate(s: Summary, term: str, agg: str) -> float:
     if not n_sequences:
         return math.nan
     value = sequence_sum(s, f"{term}_{kind}") / n_sequences
-    return value / horizon_of(s) if agg == "seq-mean-token-sum-norm" else value
+    return value / horizon_of(s) if agg == NORM else value
+
+
+def _constant(term: str, agg: str) -> str | None:
+    """Return the term where an aggregation is the term's one value if it does not vary."""
+    return term if agg == "token-mean" and term in ("loss", "entropy") else None
+
+
+def tally_of(s: Summary, term: str, agg: str) -> Tally:
+    """Return how many terms of an aggregation are not finite."""
+    return s.tally(term, _constant(term, agg))
 
 
 def sequence_sum(s: Summary, name: str) -> float:
@@ -78,8 +119,9 @@ def put_aggregates(s: Summary) -> None:
     """Enter the policy loss with every aggregation that the input allows, and the chosen one."""
     table: dict[str, float | None] = {}
     finite: dict[str, float | None] = {}
-    tally, roles = s.tally("loss"), roles_of("policy", s.spec)
+    roles = roles_of("policy", s.spec)
     for agg in AGGREGATIONS:
+        tally = tally_of(s, "loss", agg)
         why = why_not(s, agg)
         if why and agg != s.spec.agg:
             continue
@@ -134,9 +176,12 @@ def put_sequences(s: Summary) -> None:
             s.put_null(name, "no valid token belongs to a sequence")
         return
 
-    def tally_of(name: str) -> Tally:
+    def tally_over(name: str) -> Tally:
         which = SEQUENCE_SUM[name]
         return add_tallies(s.totals.seq_nonfinite[which], s.totals.seq_terms[which])
+
+    def left_out(name: str) -> Tally:
+        return add_tallies(s.totals.seq_terms[SEQUENCE_SUM[name]])
 
     def mean_of(name: str) -> float:
         return sequence_sum(s, name) / n if n else math.nan
@@ -144,18 +189,22 @@ def put_sequences(s: Summary) -> None:
     places = s.totals.seq_places
     geo_low, geo_high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_GEO])
     low, high = (float(x) if n else math.nan for x in s.totals.seq_extremes[sequence.X_LOG_RATIO])
-    geo, total = tally_of("ratio_geo"), tally_of("log_ratio_sum")
+    geo, total = tally_over("ratio_geo"), tally_over("log_ratio_sum")
+    geo_out, out = left_out("ratio_geo"), left_out("log_ratio_sum")
+    whole = int(sequence_sum(s, "n_whole_ratio"))
     constant = geo_low == geo_high
-    s.put("seq_ratio_geo", exp(geo_low) if constant else mean_of("ratio_geo"), RATIO, geo)
-    s.put("seq_ratio_geo_min", exp(geo_low), RATIO, (geo[0], 0, 0), where=places.get((sequence.X_GEO, 0)))
-    s.put("seq_ratio_geo_max", exp(geo_high), RATIO, geo, where=places.get((sequence.X_GEO, 1)))
-    at_most = places.get((sequence.X_LOG_RATIO, 1))
-    s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_of("ratio_product"), where=at_most)
+    value = exp(geo_low) if constant else mean_of("ratio_geo")
+    s.put("seq_ratio_geo", value, RATIO, geo_out if constant else geo)
+    # A sequence whose mean log-ratio is -inf has the ratio 0, which is finite.
+    least = of_least(exp(geo_low), whole + out[2], geo_out)
+    s.put("seq_ratio_geo_min", exp(geo_low), RATIO, least, where=places.get((sequence.X_GEO, 0)))
+    greatest = of_greatest(exp(geo_high), whole, geo_out)
+    s.put("seq_ratio_geo_max", exp(geo_high), RATIO, greatest, where=places.get((sequence.X_GEO, 1)))
+    at_least, at_most = (places.get((sequence.X_LOG_RATIO, side)) for side in (0, 1))
+    s.put("seq_ratio_product", mean_of("ratio_product"), RATIO, tally_over("ratio_product"), where=at_most)
     s.put("seq_log_ratio_mean", mean_of("log_ratio_sum"), RATIO, total)
-    s.put(
-        "seq_log_ratio_min", low, RATIO, (total[0], 0, total[2]), where=places.get((sequence.X_LOG_RATIO, 0))
-    )
-    s.put("seq_log_ratio_max", high, RATIO, (total[0], total[1], 0), where=at_most)
+    s.put("seq_log_ratio_min", low, RATIO, of_least(low, whole, out), where=at_least)
+    s.put("seq_log_ratio_max", high, RATIO, of_greatest(high, whole, out), where=at_most)
     s.put("seq_clip_frac", mean_of("outside"), RATIO)
 
 
@@ -222,8 +271,15 @@ def put_total_loss(s: Summary) -> None:
     if why:
         s.put_null("total_loss", f"{spec.agg}: {why}")
         return
-    value = sum(weight * aggregate(s, term, spec.agg) for term, weight, _ in terms)
-    tallies = [s.tally(term) if weight > 0 else negated(s.tally(term)) for term, weight, _ in terms]
+    # Over the horizon once, at the end: see `over_horizon`.
+    agg = "seq-mean-token-sum" if spec.agg == NORM else spec.agg
+    value = sum(weight * aggregate(s, term, agg) for term, weight, _ in terms)
+    if spec.agg == NORM and not math.isnan(value):
+        value /= horizon_of(s)
+    tallies = [tally_of(s, term, spec.agg) for term, _, _ in terms]
+    tallies = [
+        one if weight > 0 else negated(one) for one, (_, weight, _) in zip(tallies, terms, strict=True)
+    ]
     roles = tuple(dict.fromkeys(role for _, _, needed in terms for role in needed))
     s.put("total_loss", value, roles, _sum_tally(tallies), why=_why_empty(s, spec.agg))
 

@@ -12,7 +12,7 @@ from ppocli.kernels import extras, layout, ppo, rare
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ppocli.engine.sequences import Cut
+    from ppocli.engine.cut import Cut
     from ppocli.engine.span import Span
     from ppocli.engine.totals import Floats, Ints, Plan
     from ppocli.kernels.blocks import Workspace
@@ -66,7 +66,7 @@ class Blocks:
         positive = np.zeros(self.n, dtype=np.int64)
         ppo.evaluate_base(
             work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters,
+            cut.starts, cut.run_pieces, cut.ranged, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -79,7 +79,7 @@ class Blocks:
         positive = np.zeros(self.n, dtype=np.int64)
         extras.evaluate_extras(
             work, self._columns, mask, self.span.n_tokens, wanted, uses, plan.columns_of(uses),
-            cut.starts, cut.block_pieces, plan.parameters,
+            cut.starts, cut.run_pieces, plan.parameters,
             self.sums, self.squares, self.extremes, self.pieces, bad, positive,
         )  # fmt: skip
         self.positive += positive
@@ -100,7 +100,7 @@ class Blocks:
             mask[where] &= np.logical_and.reduce(finite).astype(np.uint8)
             self._forget(wanted, name)
             run = self._run_base if bit & BASE_USES else self._run_extras
-            run(wanted, bit, mask, np.zeros(self.n, dtype=np.int64))
+            run(wanted, bit, mask, np.full(self.n, ppo.KNOWN_FINITE))
         self.positive = positive  # such blocks are counted apart, over all their valid tokens
 
     def _forget(self, wanted: Ints, name: str) -> None:
@@ -108,9 +108,9 @@ class Blocks:
         self.sums[wanted, SUM[f"n_{name}"]] = 0.0
         if name == "adv":
             for block in wanted:
-                first, last = self.cut.block_pieces[block : block + 2]
-                self.pieces[first:last, layout.PIECE_ADV_MIN] = np.inf
-                self.pieces[first:last, layout.PIECE_ADV_MAX] = -np.inf
+                for which in self.cut.of_block(int(block)):
+                    self.pieces[which, layout.PIECE_ADV_MIN] = np.inf
+                    self.pieces[which, layout.PIECE_ADV_MAX] = -np.inf
 
     def token_index(self, wanted: Ints) -> Ints:
         """Return the tokens of some blocks, counted from the start of the span."""
@@ -144,7 +144,8 @@ class Blocks:
         start, stop = self.tokens_of(block)
         new, old = (self.widened(role, start, stop) for role in ("log_probs", "old_log_probs"))
         keep = np.isfinite(new) & np.isfinite(old) & self.counted(start, stop)
-        return new[keep] - old[keep]
+        with np.errstate(over="ignore"):
+            return new[keep] - old[keep]
 
     def counted(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Return which tokens are valid."""

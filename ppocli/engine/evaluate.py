@@ -277,6 +277,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     began = time.perf_counter()
     start_kernels(run, threads)
 
+    from ppocli.engine.aggregates import over_horizon
     from ppocli.engine.correction import put_correction
     from ppocli.engine.findings import find
     from ppocli.engine.like import wanted
@@ -300,12 +301,15 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
             continue
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
-            one = summarise(totals, run.spec)
+            one = summarise(totals, replace(run.spec, horizon=run.spec.horizon or 1))
             groups.append(Group({"file": report.path}, one.metrics, one.nulls))
     total = passes.finish(run.inputs)
     whole = summarise(total, run.spec)
     if passes.job.before is not None:
         put_correction(whole, passes.job.before)
+    horizon = passes.settings(total).get("horizon")
+    if horizon:
+        groups = [replace(one, metrics=over_horizon(one.metrics, run.spec.agg, horizon)) for one in groups]
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},

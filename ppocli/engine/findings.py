@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ppocli.core.partials import COLUMNS
 from ppocli.core.rules import RULES
 from ppocli.engine.summary import KINDS, Summary
-from ppocli.engine.suspects import PADDING
+from ppocli.engine.suspects import MASKED, PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,7 @@ def find(
         *_positive(s),
         *_suspects(totals),
         *_empty_files(inputs),
+        *_masked_sequences(totals),
         *_repeated_ids(repeats),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
@@ -96,6 +97,8 @@ def _positive(s: Summary) -> Iterator[Finding]:
 def _suspects(totals: Totals) -> Iterator[Finding]:
     """PPO402 and PPO404."""
     for name, one in totals.suspects.items():
+        if name == MASKED:
+            continue
         tokens = _plural(one.count, "valid token")
         if name == PADDING:
             message = f"{tokens} with log_probs, old_log_probs and advantage all exactly 0: padding?"
@@ -121,5 +124,15 @@ def _empty_files(inputs: Sequence[InputReport]) -> Iterator[Finding]:
     empty = [one for one in inputs if one.tokens == 0]
     if empty:
         more = f" and {len(empty) - 1:,} more" if len(empty) > 1 else ""
-        what = "no rows" if empty[0].rows == 0 else "every token is masked"
+        what = "every token is masked" if empty[0].masked else "empty rows" if empty[0].rows else "no rows"
         yield RULES["PPO401"].found(len(empty), f"no valid token in {empty[0].path}{more} ({what})")
+
+
+def _masked_sequences(totals: Totals) -> Iterator[Finding]:
+    """PPO401, for sequences of files that have a valid token elsewhere."""
+    masked = totals.suspects.get(MASKED)
+    if masked is not None:
+        every = "every token of it is masked" if masked.count == 1 else "every token of them is masked"
+        place = f"{masked.where.path} row {masked.where.row}"
+        message = f"{_plural(masked.count, 'sequence')} without a valid token ({every}); the first in {place}"
+        yield RULES["PPO401"].found(masked.count, message, masked.where)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core import shell
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan
 from ppocli.core.partials import SELECTIONS
@@ -153,7 +153,7 @@ def command_line(path: str, options: ReadOptions) -> str:
         words.append("--sum-dims")
     for role in sorted(options.bits):
         words += ["--bits", role]
-    return shlex.join(words)
+    return shell.join(words)
 
 
 def numbered(files: Sequence[InspectedFile]) -> Iterator[InspectedFile]:

@@ -13,7 +13,17 @@ from ppocli.engine.aggregates import (
     put_sequences,
     put_total_loss,
 )
-from ppocli.engine.summary import Summary, add_tallies, any_nan, exp, negated, quantile_place, roles_of
+from ppocli.engine.summary import (
+    Summary,
+    add_tallies,
+    any_nan,
+    exp,
+    negated,
+    of_greatest,
+    of_least,
+    quantile_place,
+    roles_of,
+)
 from ppocli.kernels import rare
 
 if TYPE_CHECKING:
@@ -56,7 +66,7 @@ def _put_mean(
 ) -> None:
     """Enter the mean of a sum."""
     value = sign * s.mean(total, selection, constant)
-    tally = s.tally(total)
+    tally = s.tally(total, constant)
     s.put(name, value, roles_of(selection, s.spec), tally if sign > 0 else negated(tally))
 
 
@@ -75,7 +85,7 @@ def _put_policy(s: Summary) -> None:
         "policy_loss_se",
         math.sqrt(variance / n) if n else math.nan,
         roles_of("policy", s.spec),
-        any_nan(s.tally("loss")),
+        any_nan(s.tally("loss", "loss")),
     )
     _put_mean(s, "unclipped_loss", "unclipped", "policy")
     _put_share(s, "clip_frac_active", ("active_low", "active_high"), "policy")
@@ -97,7 +107,8 @@ def _put_ratio(s: Summary) -> None:
     _put_share(s, "clip_frac_high", ("above",), "ratio")
     _put_mean(s, "approx_kl_k1", "log_ratio", "ratio", "log_ratio", sign=-1)
     variance = s.variance("log_ratio", "ratio", constant="log_ratio")
-    s.put("approx_kl_k1_se", math.sqrt(variance / n) if n else math.nan, RATIO, any_nan(s.tally("log_ratio")))
+    tally = any_nan(s.tally("log_ratio", "log_ratio"))
+    s.put("approx_kl_k1_se", math.sqrt(variance / n) if n else math.nan, RATIO, tally)
     s.put("approx_kl_k2", s.mean("log_ratio_sq", "ratio") / 2, RATIO, s.tally("log_ratio_sq"))
     _put_mean(s, "approx_kl_k3", "kl_k3", "ratio")
     _put_mean(s, "log_ratio_abs_mean", "log_ratio_abs", "ratio")
@@ -129,8 +140,8 @@ def _put_ratio_moments(s: Summary) -> None:
     """Mean, deviation and extremes of the ratio."""
     n = s.count("ratio")
     low, high = (exp(_clamped(s, x)) if n else math.nan for x in s.extreme("log_ratio"))
-    tally = s.tally("ratio")
     constant = low == high
+    tally = s.left_out("ratio") if constant else s.tally("ratio")
     s.put(
         "ratio_mean",
         low if constant else s.mean("ratio", "ratio"),
@@ -143,8 +154,8 @@ def _put_ratio_moments(s: Summary) -> None:
     )
     s.put("ratio_std", deviation, RATIO, any_nan(tally), where=s.place("log_ratio", 1))
     out = s.left_out("ratio")
-    s.put("ratio_min", low, RATIO, (out[0], 0, 0), where=s.place("log_ratio", 0))
-    s.put("ratio_max", high, RATIO, (out[0], out[1], 0), where=s.place("log_ratio", 1))
+    s.put("ratio_min", low, RATIO, of_least(low, n, out), where=s.place("log_ratio", 0))
+    s.put("ratio_max", high, RATIO, of_greatest(high, n, out), where=s.place("log_ratio", 1))
 
 
 def _put_weights(s: Summary) -> None:
@@ -172,15 +183,16 @@ def _put_weights(s: Summary) -> None:
 def _put_advantages(s: Summary) -> None:
     """Advantages as stored."""
     roles = ("advantages",)
-    n, tally, out = s.count("adv"), s.tally("adv"), s.left_out("adv")
+    n, tally, out = s.count("adv"), s.tally("adv", "adv"), s.left_out("adv")
     low, high = s.extreme("adv")
     _put_mean(s, "adv_mean", "adv", "adv", "adv")
     ddof = s.spec.adv_norm_ddof
     variance = s.variance("adv", "adv", ddof, None if ddof and n < 2 else "adv")
     why = f"needs more than {ddof} tokens with ddof {ddof}" if n <= ddof else None
     s.put("adv_std", math.sqrt(variance), roles, any_nan(tally), why=why)
-    s.put("adv_min", low if n else math.nan, roles, (out[0], 0, out[2]), where=s.place("adv", 0))
-    s.put("adv_max", high if n else math.nan, roles, (out[0], out[1], 0), where=s.place("adv", 1))
+    low, high = (low, high) if n else (math.nan, math.nan)
+    s.put("adv_min", low, roles, of_least(low, n, out), where=s.place("adv", 0))
+    s.put("adv_max", high, roles, of_greatest(high, n, out), where=s.place("adv", 1))
     _put_share(s, "zero_advantage_frac", ("adv_zero",), "adv")
 
 
@@ -221,7 +233,7 @@ def _put_columns(s: Summary) -> None:
         if s.has((role,)):
             _put_mean(s, f"{name}_mean", name, name, name)
             variance = s.variance(name, name, constant=name)
-            s.put(f"{name}_std", math.sqrt(variance), (role,), any_nan(s.tally(name)))
+            s.put(f"{name}_std", math.sqrt(variance), (role,), any_nan(s.tally(name, name)))
     if s.has(("entropy",)):
         _put_mean(s, "entropy_mean", "entropy", "entropy", "entropy")
     if s.has(("log_probs",)):

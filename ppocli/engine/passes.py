@@ -20,7 +20,7 @@ from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
-from ppocli.engine.totals import Plan, Totals, make_plan
+from ppocli.engine.totals import NormFault, Plan, Totals, make_plan
 from ppocli.engine.windows import Interleaved, NotTogether, Windows
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
-    from ppocli.core.report import ColumnReport, InputReport
+    from ppocli.core.report import ColumnReport, InputReport, Nonfinite
     from ppocli.core.spec import LossSpec
 
 COMPUTED_TOKENS = 1 << 18
@@ -148,7 +148,8 @@ class Passes:
         """Return shift and scale of the advantages, and what to echo of them."""
         if self.spec.adv_norm == "none":
             return 0.0, 1.0, {}
-        return scale_of(self.spec, self._statistics(run))
+        shift, scale, settings, self.total.norm_fault = scale_of(self.spec, self._statistics(run))
+        return shift, scale, settings
 
     def _scales_of(self, specs: Iterable[LossSpec], run: Inputs) -> dict[LossSpec, tuple[float, float]]:
         """Return shift and scale of the advantages under other losses."""
@@ -218,6 +219,7 @@ class Passes:
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
+        totals.norm_fault = self.total.norm_fault
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}
         if totals.n_tokens:
@@ -287,17 +289,18 @@ class Passes:
         yield from assembler.finish()
 
 
-def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str, Any]]:
-    """Return shift and scale of advantages normalised over the whole input, and what to echo of them.
+def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str, Any], NormFault | None]:
+    """Return shift and scale of advantages normalised over the whole input, what to echo, and what is wrong.
 
     (A - mean) / (std + eps) in the form asked for, over the valid, finite advantages; one advantage alone is
     left as it is, unless `adv_norm_degenerate` says "formula".
     """
     s = Summary(statistics, spec)
     n = s.count("adv")
+    fault = _missing_advantages(s, n)
     keep = spec.adv_norm_degenerate == "keep" or n == 0
     if n < 2 and keep:
-        return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}
+        return 0.0, 1.0, {"adv_norm_note": "fewer than two advantages: not normalised"}, fault
     mean = s.mean("adv", "adv", "adv")
     deviation = math.sqrt(s.variance("adv", "adv", spec.adv_norm_ddof, "adv"))
     eps = spec.adv_norm_eps
@@ -307,15 +310,33 @@ def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str
         "var": math.sqrt(deviation * deviation + eps),
     }[spec.adv_norm_form]
     if not keep and not scale > 0.0:
-        return mean, math.nan, {"adv_norm_note": "the formula divides by 0 or by no deviation: NaN"}
+        return mean, math.nan, {"adv_norm_note": "the formula divides by 0 or by no deviation: NaN"}, fault
+    if not math.isfinite(mean) or not math.isfinite(scale):
+        kind: Nonfinite | None = "nan" if math.isnan(scale) or not math.isfinite(mean) else None
+        reason = (
+            "the mean or the deviation of the advantages, by which they are normalised, overflows float64"
+        )
+        return 0.0, 1.0, {"adv_norm_note": reason}, NormFault(reason, kind, has_twin=False)
     if scale == 0.0:
-        return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
-    return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
+        note = "the advantages do not vary and eps is 0: only centred"
+        return mean, 1.0, {"adv_norm_note": note}, fault
+    return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}, fault
 
 
 def _ids_without_use(report: InputReport) -> frozenset[str]:
     """Return the ids that do not tell sequences apart: in lists and padded arrays a row is a sequence."""
     return frozenset() if report.layout in ("flat", "packed") else frozenset(("sequence_id",))
+
+
+def _missing_advantages(s: Summary, n: int) -> NormFault | None:
+    """Return what advantages that are null or not finite make of all others, n of which are finite."""
+    n_null, *odd = (int(count) for count in s.totals.column_counts[COLUMNS.index("advantages")])
+    if n + n_null + sum(odd) < 2 or not n_null + sum(odd):
+        return None
+    # The mean is not finite then, or the deviation is not: A - mean over the deviation is NaN, whatever A.
+    kind: Nonfinite | None = "nan" if sum(odd) and n + sum(odd) > 1 else None
+    reason = f"advantages are normalised over the whole input, which has {s.bad_values(('advantages',))}"
+    return NormFault(reason, kind, has_twin=True)
 
 
 def _with_counts(report: InputReport, plan: Plan, totals: Totals) -> InputReport:

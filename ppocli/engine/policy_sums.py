@@ -58,9 +58,9 @@ def add_terms(blocks: Blocks) -> None:
         blocks.squares[:, M_LOSS, 0], blocks.squares[:, M_LOSS, 1] = centre, _by_block(off * off, blocks.n)
     blocks.extremes[:, X_LOSS, 0] = _edges(np.where(used, loss, np.inf), blocks.n, np.inf).min(axis=1)
     blocks.extremes[:, X_LOSS, 1] = _edges(np.where(used, loss, -np.inf), blocks.n, -np.inf).max(axis=1)
-    if blocks.cut.starts.size:
-        blocks.pieces[:, P_COUNT] = np.add.reduceat(used, blocks.cut.starts, dtype=np.int64)
-        blocks.pieces[:, P_LOSS] = np.add.reduceat(loss, blocks.cut.starts)
+    for which, starts in blocks.cut.ways():
+        blocks.pieces[which, P_COUNT] = np.add.reduceat(used, starts, dtype=np.int64)
+        blocks.pieces[which, P_LOSS] = np.add.reduceat(loss, starts)
 
 
 def _by_block(values: NDArray[Any], n_blocks: int) -> Floats:

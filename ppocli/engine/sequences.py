@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ppocli.core.report import Place
+from ppocli.engine.cut import GROUPS, MICRO_BATCHES, SEQUENCES, Cut, by_id, by_row, cut
+from ppocli.engine.suspects import MASKED
 from ppocli.engine.totals import Floats, Ints, KeyedTable, Plan, Totals
 from ppocli.kernels import layout, sequence
 
@@ -30,14 +32,6 @@ Targets: TypeAlias = "tuple[float, float, Floats, Floats, Ints, Ints, Floats, In
 """What closing a sequence takes and adds to: the clip interval, sums, tallies, extremes and their places."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cut:
-    """Where the pieces of a span start, and the first piece of each block."""
-
-    starts: Ints
-    block_pieces: Ints
-
-
 @dataclass(slots=True, eq=False)
 class MicroBatches:
     """Means over micro-batches of stored rows, in order over the concatenated input.
@@ -52,9 +46,8 @@ class MicroBatches:
     _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
 
     def add(self, rows: Ints, pieces: Floats) -> None:
-        """Add pieces, each of which lies inside one row."""
-        if self.n_rows:
-            sequence.add_rows(rows // self.n_rows, pieces, self._state, self._open, *self._targets())
+        """Add pieces, each of which lies inside one micro-batch, by the row in which they begin."""
+        sequence.add_rows(rows // self.n_rows, pieces, self._state, self._open, *self._targets())
 
     def finish(self) -> Totals:
         """Close the last micro-batch; its means stand in the sums over sequences."""
@@ -103,42 +96,32 @@ class SequenceStage:
         return cls(path, plan, totals, by_id, by_row, by_group, micro, base_row)
 
     def cut(self, span: Span) -> Cut:
-        """Cut a span where a run, a sequence or a group begins."""
-        n = span.n_tokens
-        n_blocks = -(-n // layout.BLOCK)
-        if not (self.by_id or self.by_row or self.by_group or self.micro.n_rows):
-            return Cut(np.zeros(0, dtype=np.int64), np.zeros(n_blocks + 1, dtype=np.int64))
-        begins = np.zeros(n, dtype=np.bool_)
-        begins[:: layout.RUN] = True
-        if self.by_row and span.row_starts is not None:
-            starts = span.row_starts - span.origin
-            begins[starts[(starts >= 0) & (starts < n)]] = True
-        if self.micro.n_rows and span.row_starts is None:
-            begins[-(self.base_row + span.origin) % self.micro.n_rows :: self.micro.n_rows] = True
-        for name in ("sequence_id", "group_id", "step"):
-            if name == "step" and not self.by_group:
-                continue
-            for array in (name, f"{name} present"):
-                if array in span.arrays:
-                    values = span.arrays[array]
-                    begins[1:] |= values[1:] != values[:-1]
-        starts = np.flatnonzero(begins)
-        blocks = np.arange(n_blocks + 1, dtype=np.int64) * layout.BLOCK
-        return Cut(starts, np.searchsorted(starts, blocks))
+        """Cut a span for everything that is summed for."""
+        begins = {}
+        if self.by_row:
+            begins[SEQUENCES] = by_row(span)
+        elif self.by_id:
+            begins[SEQUENCES] = by_id(span, "sequence_id")
+        if self.by_group:
+            begins[GROUPS] = by_id(span, "group_id", "step")
+        if self.micro.n_rows:
+            begins[MICRO_BATCHES] = by_row(span, self.base_row, self.micro.n_rows)
+        return cut(span.n_tokens, begins)
 
     def add(self, span: Span, cut: Cut, pieces: Floats) -> None:
         """Add the pieces of a span."""
-        if cut.starts.size == 0:
-            return
-        rows = span.rows_of(cut.starts + span.origin)
-        if self.by_row:
-            sequence.add_rows(rows, pieces, self._state, self._open_row, *self._targets())
-        elif self.by_id:
-            self._add_by_id(span, cut.starts, rows, pieces)
-        if self.by_group:
-            self._add_groups(span, cut.starts, rows, pieces)
-        self.micro.add(self.base_row + rows, pieces)
-        self.clock += cut.starts.size
+        for what, which in cut.places.items():
+            starts, own = cut.starts[which], pieces[which]
+            rows = span.rows_of(starts + span.origin)
+            if what == GROUPS:
+                self._add_groups(span, starts, rows, own)
+            elif what == MICRO_BATCHES:
+                self.micro.add(self.base_row + rows, own)
+            elif self.by_row:
+                sequence.add_rows(rows, own, self._state, self._open_row, *self._targets())
+            else:
+                self._add_by_id(span, starts, rows, own)
+                self.clock += starts.size
 
     def finish(self) -> None:
         """Close every open sequence, in order of first sight."""
@@ -150,6 +133,12 @@ class SequenceStage:
             for side in (0, 1):
                 if self._places[which, side] >= 0:
                     self.totals.seq_places[which, side] = Place(self.path, int(self._places[which, side]))
+
+    def note_masked(self) -> None:
+        """Enter the sequences whose tokens are all masked; rows without a token are none of them."""
+        count = int(self.totals.seq_hi[sequence.S_EMPTY])
+        if count and not self.totals.no_sequences:
+            self.totals.add_suspect(MASKED, count, self.totals.seq_places[sequence.X_EMPTY, 0])
 
     def ids(self) -> Ints:
         """Return the sequence ids met so far that are still known."""

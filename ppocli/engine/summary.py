@@ -57,6 +57,27 @@ def any_nan(tally: Tally) -> Tally:
     return (sum(tally), 0, 0)
 
 
+def of_least(value: float, n: int, out: Tally) -> Tally:
+    """Return what the smallest of some terms is, as a tally of one.
+
+    Parameters
+    ----------
+    value : float
+        The smallest of the n terms that are there.
+    out : Tally
+        Terms that are left out.
+    """
+    nan, up, down = out
+    if down or (n and value == -math.inf):
+        return nan, 0, 1
+    return nan, int((up > 0 and not n) or (n > 0 and value == math.inf)), 0
+
+
+def of_greatest(value: float, n: int, out: Tally) -> Tally:
+    """Return what the largest of some terms is; see `of_least`."""
+    return negated(of_least(-value, n, negated(out)))
+
+
 @dataclass(slots=True)
 class Summary:
     """Collects metrics and notes of one set of totals.
@@ -85,8 +106,13 @@ class Summary:
         """Return how many tokens a selection held."""
         return int(self.totals.hi[SUM[f"n_{selection}"]])
 
-    def tally(self, name: str) -> Tally:
-        """Return how many terms of a sum are not finite."""
+    def tally(self, name: str, constant: str | None = None) -> Tally:
+        """Return how many terms of a mean are not finite.
+
+        Where the quantity called `constant` does not vary no sum is taken, and none overflows.
+        """
+        if constant is not None and self.is_constant(constant):
+            return self.left_out(name)
         which = SUM[name]
         return add_tallies(self.totals.nonfinite[which], self.totals.terms[which])
 
@@ -99,15 +125,18 @@ class Summary:
         low, high = self.totals.extremes[EXTREMES.index(name)]
         return float(low), float(high)
 
+    def is_constant(self, name: str) -> bool:
+        """Whether a quantity has one value at all finite tokens of its selection."""
+        low, high = self.extreme(name)
+        return low == high
+
     def mean(self, name: str, selection: str, constant: str | None = None) -> float:
         """Return a mean; exactly the value where the quantity called `constant` does not vary."""
         n = self.count(selection)
         if n == 0:
             return math.nan
-        if constant is not None:
-            low, high = self.extreme(constant)
-            if low == high:
-                return low
+        if constant is not None and self.is_constant(constant):
+            return self.extreme(constant)[0]
         which = SUM[name]
         if self.totals.nonfinite[which].any():
             return self.total(name)
@@ -118,10 +147,8 @@ class Summary:
         n = self.count(selection)
         if n <= ddof:
             return math.nan
-        if constant is not None:
-            low, high = self.extreme(constant)
-            if low == high:
-                return 0.0
+        if constant is not None and self.is_constant(constant):
+            return 0.0
         if self.totals.nonfinite[SUM[name]].any():
             return math.nan
         high_part, low_part = self.totals.m2[MOMENTS.index(name)]
@@ -136,7 +163,7 @@ class Summary:
         name: str,
         value: float,
         roles: Sequence[str],
-        tally: Tally = CLEAN,
+        tally: Tally | None = None,
         *,
         why: str | None = None,
         where: Place | None = None,
@@ -147,15 +174,22 @@ class Summary:
         ----------
         value : float
             Over the tokens whose `roles` are all finite. NaN: cannot be said, for the reason `why`.
-        tally : Tally
-            Terms that are not finite, of tokens left out and of finite tokens whose term overflows.
+        tally : Tally, optional
+            Terms that are not finite, of tokens left out and of finite tokens whose term overflows. None: a
+            share or a count, finite whatever the terms are.
         """
-        bad = self._bad_values(roles)
+        bad = self.bad_values(roles)
+        fault = self.totals.norm_fault if {"log_probs", "advantages"} <= set(roles) else None
+        kind = nonfinite_of(tally or CLEAN)
+        if fault is not None and tally is not None and (fault.nonfinite or not fault.has_twin):
+            kind = fault.nonfinite
         if self.totals.n_tokens == 0:
             self._null(name, "no valid token")
-        elif bad:
-            first = self._first_bad(roles)
-            self._null(name, f"{bad} at valid tokens", nonfinite_of(tally), first)
+        elif bad or fault is not None:
+            reason = f"{bad} at valid tokens" if fault is None or bad else fault.reason
+            self._null(name, reason, kind, self._first_bad(roles))
+            if fault is not None and not fault.has_twin:
+                return
             if math.isfinite(value):
                 self._enter(f"{name}_finite", value)
             elif math.isnan(value):
@@ -166,7 +200,7 @@ class Summary:
                 self._null(f"{name}_finite", "overflows float64", _kind(value), where)
         elif why is not None and not math.isfinite(value):
             self._null(name, why)
-        elif (kind := nonfinite_of(tally)) or not math.isfinite(value):
+        elif kind or not math.isfinite(value):
             kind = kind or _kind(value)
             self._null(name, self._overflow(roles, kind), kind, where)
         else:
@@ -205,7 +239,7 @@ class Summary:
         self.metrics[name] = None
         self.nulls[name] = NullNote(reason, nonfinite, where)
 
-    def _bad_values(self, roles: Sequence[str]) -> str:
+    def bad_values(self, roles: Sequence[str]) -> str:
         """Say which values are not finite in these columns, or nothing."""
         parts = []
         for role in roles:
@@ -238,13 +272,17 @@ def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
 def quantile_place(s: Summary, percent: int) -> float:
     """Return the log-ratio of a quantile: the centre of the first bin whose cumulative share reaches it.
 
-    NaN in the two end bins. Never outside the extremes.
+    In the two end bins, which hold all that is further than 32 nats from 0, the bound of `log_ratio_clamp`
+    where that is nearer, else NaN. Never outside the extremes.
     """
     n = s.count("ratio")
     target = -(-n * percent // 100)
     reached = np.cumsum(s.totals.bins)
     index = int(np.searchsorted(reached, max(target, 1)))
     if index in (0, layout.HISTOGRAM_BINS - 1):
-        return math.nan
+        bound = s.spec.log_ratio_clamp
+        if bound is None or bound * layout.HISTOGRAM_PER_NAT > layout.HISTOGRAM_HALF:
+            return math.nan
+        return bound if index else -bound
     low, high = s.extreme("log_ratio")
     return min(max((index - layout.HISTOGRAM_HALF - 1) / layout.HISTOGRAM_PER_NAT, low), high)

@@ -27,6 +27,9 @@ FAR = 20.0
 
 PADDING = "zeros"
 
+MASKED = "masked sequences"
+"""Sequences whose tokens are all masked, in a file that has a valid token."""
+
 
 def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
     """Count placeholders and tokens that look like padding in the blocks of a span.
@@ -70,7 +73,9 @@ def _add(
     totals: Totals, name: str, hit: np.typing.NDArray[np.bool_], blocks: Blocks, start: int,
     place: Callable[[int], Place],
 ) -> None:  # fmt: skip
-    """Enter what was hit."""
+    """Enter what was hit; only the first place is looked for."""
     count = int(hit.sum())
     if count:
-        totals.add_suspect(name, count, place(blocks.span.origin + start + int(hit.argmax())))
+        known = totals.suspects.get(name)
+        where = known.where if known else place(blocks.span.origin + start + int(hit.argmax()))
+        totals.add_suspect(name, count, where)

@@ -13,7 +13,7 @@ from ppocli.errors import InputError
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, Reader
-    from ppocli.core.report import EvalReport, Place
+    from ppocli.core.report import EvalReport, NullNote, Place
 
 
 def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader]]) -> EvalReport:
@@ -40,9 +40,10 @@ def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader
 
 def _places(report: EvalReport) -> Iterator[Place]:
     """Yield every place that the report names."""
-    for note in report.nulls.values():
-        if note.where is not None:
-            yield note.where
+    for nulls in (report.nulls, *(group.nulls for group in report.groups)):
+        for note in nulls.values():
+            if note.where is not None:
+                yield note.where
     for finding in report.findings:
         if finding.where is not None:
             yield finding.where
@@ -86,9 +87,13 @@ def _replaced(report: EvalReport, found: Mapping[Place, Place]) -> EvalReport:
     def swap(place: Place | None) -> Place | None:
         return None if place is None else found.get(place, place)
 
+    def notes(nulls: Mapping[str, NullNote]) -> dict[str, NullNote]:
+        return {name: replace(note, where=swap(note.where)) for name, note in nulls.items()}
+
     return replace(
         report,
-        nulls={name: replace(note, where=swap(note.where)) for name, note in report.nulls.items()},
+        nulls=notes(report.nulls),
+        groups=tuple(replace(group, nulls=notes(group.nulls)) for group in report.groups),
         findings=tuple(replace(one, where=swap(one.where)) for one in report.findings),
         worst=tuple(replace(one, where=found.get(one.where, one.where)) for one in report.worst),
         places={name: found.get(place, place) for name, place in report.places.items()},

@@ -16,7 +16,7 @@ from ppocli.kernels import layout, merge, sequence
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ppocli.core.report import Place
+    from ppocli.core.report import Nonfinite, Place
     from ppocli.core.spec import LossSpec
 
 Floats = NDArray[np.float64]
@@ -151,6 +151,24 @@ class KeyedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class NormFault:
+    """Why the normalised advantage of no token can be said.
+
+    Attributes
+    ----------
+    reason : str
+    nonfinite : {"nan"}, optional
+        What float64 arithmetic makes of every normalised advantage. None: something finite.
+    has_twin : bool
+        The finite advantages alone can be normalised, by themselves.
+    """
+
+    reason: str
+    nonfinite: Nonfinite | None
+    has_twin: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Suspect:
     """How often something suspicious was met at valid tokens, and where first."""
 
@@ -185,6 +203,7 @@ class Totals:
         Stored tokens without a sequence id; they count in no sequence metric.
     micro_batches : Totals, optional
         Means over micro-batches, in its sums over sequences. Of a whole run only.
+    norm_fault : NormFault, optional
     suspects : mapping of name to Suspect
         Values at valid tokens that findings speak of.
     n_null_groups : int
@@ -229,6 +248,7 @@ class Totals:
     n_groups_over: bool = False
     file_order: dict[str, int] = field(default_factory=dict)
     micro_batches: Totals | None = None
+    norm_fault: NormFault | None = None
     suspects: dict[str, Suspect] = field(default_factory=dict)
 
     def merge(self, other: Totals, group_limit: int) -> None:

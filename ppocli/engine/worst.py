@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppocli.core.partials import EXTREMES
-from ppocli.core.report import WorstToken
+from ppocli.core.report import Place, WorstToken
 from ppocli.engine.policy import ACTIVE_HIGH, ACTIVE_LOW, DELTA, DUAL, FLAGS, LOSS
 from ppocli.kernels import layout, rare
 
@@ -18,16 +18,41 @@ if TYPE_CHECKING:
     from ppocli.engine.totals import Floats, Plan
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One of the worst tokens so far.
+
+    Attributes
+    ----------
+    size : float
+    token : WorstToken
+    unplaced : int, optional
+        Its index in the file, until its place is found at the end of the span. None: it is in `token`.
+    """
+
+    size: float
+    token: WorstToken
+    unplaced: int | None
+
+    def placed(self, source: FileAccumulator, blocks: Blocks) -> Kept:
+        """Return the same with its place."""
+        if self.unplaced is None:
+            return self
+        return Kept(self.size, replace(self.token, where=source.place(blocks.span, self.unplaced)), None)
+
+
 @dataclass(slots=True)
 class WorstTokens:
     """Keeps the N worst tokens of a run by each measure; ties go to the earlier file, row and position.
 
-    Only blocks whose extremes reach what is kept so far are looked into, so the cost is that of the kernel.
+    Only blocks whose extremes reach what is kept so far are looked into, and places are looked for once the
+    span is through: a position in a sequence takes a look at all tokens before it, and where |log_ratio|
+    ascends every token is the worst so far.
     """
 
     limit: int = 0
-    by_log_ratio: list[tuple[float, WorstToken]] = field(default_factory=list)
-    by_loss: list[tuple[float, WorstToken]] = field(default_factory=list)
+    by_log_ratio: list[Kept] = field(default_factory=list)
+    by_loss: list[Kept] = field(default_factory=list)
 
     def offer(self, source: FileAccumulator, blocks: Blocks) -> None:
         """Look through the blocks of a span that may hold a worse token than the last one kept."""
@@ -37,8 +62,9 @@ class WorstTokens:
             low, high = blocks.extremes[:, EXTREMES.index(name)].T
             reach = np.maximum(np.abs(low), np.abs(high))
             for block in np.flatnonzero(low <= high):
-                if len(kept) < self.limit or reach[block] > kept[-1][0]:
+                if len(kept) < self.limit or reach[block] > kept[-1].size:
                     self._look(source, blocks, int(block), name, kept)
+            kept[:] = [one.placed(source, blocks) for one in kept]
 
     def copy(self) -> WorstTokens:
         """Return what is kept so far, to go back to if an input turns out to be unreadable."""
@@ -46,7 +72,7 @@ class WorstTokens:
 
     def found(self) -> tuple[WorstToken, ...]:
         """Return the tokens kept: by |log_ratio|, then by |loss|."""
-        return tuple(token for _, token in (*self.by_log_ratio, *self.by_loss))
+        return tuple(one.token for one in (*self.by_log_ratio, *self.by_loss))
 
     def _look(
         self,
@@ -54,7 +80,7 @@ class WorstTokens:
         blocks: Blocks,
         block: int,
         name: str,
-        kept: list[tuple[float, WorstToken]],
+        kept: list[Kept],
     ) -> None:
         """Merge the worst tokens of one block into those kept."""
         span = blocks.span
@@ -68,28 +94,28 @@ class WorstTokens:
             if source.plan.computed:
                 loss = span.arrays[LOSS][start:stop]
             size = np.abs(log_ratio if name == "log_ratio" else loss)
-            size[~np.isfinite(log_ratio) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
+            size[~(np.isfinite(new) & np.isfinite(old)) | ((name == "loss") & ~np.isfinite(adv))] = -1.0
         if "mask" in span.arrays:
             size[span.arrays["mask"][start:stop] == 0] = -1.0
-        bound = kept[-1][0] if len(kept) == self.limit else -1.0
+        bound = kept[-1].size if len(kept) == self.limit else -1.0
         order = np.argsort(-size, kind="stable")[: self.limit]
         for i in order[size[order] > bound]:
-            place = source.place(span, span.origin + start + int(i))
+            at = span.origin + start + int(i)
             token = WorstToken(
                 by="log_ratio" if name == "log_ratio" else "loss",
-                where=place,
+                where=Place(source.path, at),
                 log_probs=float(new[i]),
                 old_log_probs=float(old[i]),
                 advantage=float(adv[i]) if np.isfinite(adv[i]) else None,
-                log_ratio=float(log_ratio[i]),
+                log_ratio=float(log_ratio[i]) if np.isfinite(log_ratio[i]) else None,
                 ratio=float(ratio[i]) if np.isfinite(ratio[i]) else None,
                 loss=float(loss[i]) if np.isfinite(loss[i]) else None,
                 branch=_computed_branch(int(span.arrays[FLAGS][start + i]), float(adv[i]))
                 if source.plan.computed
                 else _branch(float(ratio[i]), float(adv[i]), source.plan),
             )
-            kept.append((float(size[i]), token))
-        kept.sort(key=lambda pair: -pair[0])  # stable: the earlier token stays before an equal one
+            kept.append(Kept(float(size[i]), token, at))
+        kept.sort(key=lambda one: -one.size)  # stable: the earlier token stays before an equal one
         del kept[self.limit :]
 
 

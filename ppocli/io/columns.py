@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ppocli.core import shell
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
-from ppocli.errors import InputError, UsageProblem
+from ppocli.errors import InputError, Lines, UsageProblem, one_line
 
 _LISTED = 40
 
@@ -40,9 +40,9 @@ class _Search:
     problems: dict[str, InputError] = field(default_factory=dict)
     open_names: list[str] = field(default_factory=list)
 
-    def where(self) -> str:
+    def where(self) -> Lines:
         """Return the path and, below it, what the input holds."""
-        return f"{self.path}\ncolumns: {listing(self.columns)}"
+        return Lines(f"{one_line(self.path)}\ncolumns: {one_line(listing(self.columns))}")
 
 
 def resolve(
@@ -193,12 +193,12 @@ def _meanings(name: str) -> str:
 
 def _quoted(names: Iterable[str]) -> str:
     """Return the names in quotes, separated by commas."""
-    return ", ".join(f"'{name}'" for name in names)
+    return ", ".join(f"'{one_line(name)}'" for name in names)
 
 
 def _col(role: str, name: str) -> str:
     """Return the option that gives `role` the column `name`, ready for a shell."""
-    return f"--col {shlex.quote(f'{role}={name}')}"
+    return f"--col {shell.quote(f'{role}={name}')}"
 
 
 def _too_many(search: _Search, role: str, names: list[str]) -> InputError:
@@ -214,7 +214,7 @@ def _too_many(search: _Search, role: str, names: list[str]) -> InputError:
 def _no_such_column(search: _Search, role: str, name: str) -> InputError:
     """Build the error for a column that `--col` names and the input does not have."""
     near = difflib.get_close_matches(name, search.columns, n=1)
-    hint = f"did you mean '{near[0]}'?  {_col(role, near[0])}" if near else None
+    hint = f"did you mean {_quoted(near)}?  {_col(role, near[0])}" if near else None
     return InputError(f"column '{name}' for role '{role}' not found", where=search.where(), hint=hint)
 
 
@@ -246,7 +246,7 @@ def _near(search: _Search, missing: list[str], free: list[str]) -> list[str]:
         near = [hit for one in known for hit in difflib.get_close_matches(one, unused, n=1, cutoff=0.8)]
         options.append(_col(role, unused[near[0]] if near else "NAME"))
         if near:
-            lines.append(f"did you mean '{unused[near[0]]}' for {role}?")
+            lines.append(f"did you mean {_quoted([unused[near[0]]])} for {role}?")
     return [*lines, f"name the column{'s' if len(missing) > 1 else ''}:  {' '.join(options)}"]
 
 
@@ -296,7 +296,7 @@ def _no_current_policy(search: _Search) -> InputError:
         f"no column for role 'log_probs': the loss needs the current policy's log-probs, and the input has "
         f"old_log_probs ('{old}') and rollout_log_probs ('{rollout}')",
         where=search.where(),
-        hint=f"ppocli drift {shlex.quote(search.path)}  (compares the two)\n"
+        hint=f"ppocli drift {shell.quote(search.path)}  (compares the two)\n"
         f"--col log_probs=NAME  (names the current policy's column)\n"
         f"{_col('log_probs', old)} {_col('old_log_probs', rollout)}  (ratio of the two against the sampler)",
     )

@@ -194,6 +194,13 @@ def to_ids(values: NDArray[Any], present: NDArray[np.uint8] | None) -> Ids:
     return Ids(frozen(codes), None if present is None else frozen(present))
 
 
+def to_token_ids(values: NDArray[Any], present: NDArray[np.uint8] | None) -> Column:
+    """Make a column of integers, exactly: int64, or uint64 where that is stored."""
+    if values.dtype != np.uint64:
+        values = values.astype(np.int64, copy=False)
+    return Column(frozen(values), None if present is None else frozen(present))
+
+
 def text_codes(texts: list[str | None], coder: IdCoder) -> NDArray[np.int64]:
     """Return the code of each text; that of None is not defined."""
     return np.array([0 if text is None else coder.code(text) for text in texts], np.int64)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from ppocli.core import shell
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
 from ppocli.io.columns import resolve
@@ -100,6 +100,6 @@ def type_notes(name: str, dtype: str, role: str | None, options: ReadOptions) ->
         return [f"column '{name}' has type null: every value is missing"]
     # Of log-probs the refusal says it.
     if dtype == "uint16" and role not in options.bits and (role is None or ROLES[role].kind == "real"):
-        words = f"--bits {role}" if role else f"--col {shlex.quote(f'ROLE={name}')} --bits ROLE"
+        words = f"--bits {role}" if role else f"--col {shell.quote(f'ROLE={name}')} --bits ROLE"
         return [f"column '{name}' is uint16: if these are the bits of bfloat16 values, say so: {words}"]
     return []

@@ -12,6 +12,7 @@ from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
 from ppocli.io.columns import resolve
+from ppocli.io.shapes import SUM_NOT_USED, TIME_NOT_USED
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -110,6 +111,10 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         if field.depth < depth and ROLES[role].kind != "id":
             per = "row" if field.depth == 0 else "step"
             notes.append(f"{role}: one value per {per}, repeated over its tokens")
+    if options.layout == "time":
+        notes.append(TIME_NOT_USED)
+    if options.sum_dims and not any(field.summed for field in fields.values()):
+        notes.append(SUM_NOT_USED)
     return Fields(fields, depth, tuple(notes))
 
 

@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 
 from ppocli.errors import InputError
 from ppocli.io.buffers import Buffers
+from ppocli.io.checksum import Checksum
 from ppocli.io.convert import BFLOAT16, type_name
 from ppocli.io.reorder import reordered
 
@@ -213,15 +214,15 @@ def _in_file(member: Member, axes: tuple[int, ...] | None) -> tuple[tuple[int, .
 class MemberElements:
     """The elements of one member in the order in which they are stored.
 
-    Stored members are read straight from the file, others inflated in blocks; the checksum of the latter is
-    compared at the end. Either way the memory needed is that of one read.
+    Stored members are read straight from the file, others inflated in blocks; the checksum of either is
+    compared at the end. The memory needed is that of one read.
     """
 
     _file: IO[bytes]
 
     def __init__(self, member: Member, path: str) -> None:
         self._member, self._path = member, path
-        self._buffers = Buffers()
+        self._buffers, self._sum = Buffers(), Checksum()
         self._inflated = member.info.compress_type != zipfile.ZIP_STORED
         with contextlib.ExitStack() as opened, self._failures():
             if self._inflated:
@@ -231,6 +232,7 @@ class MemberElements:
             else:
                 self._file = opened.enter_context(Path(path).open("rb", buffering=0))
                 self._file.seek(_data_offset(self._file, member))
+                self._sum.add(self._file.read(member.start))
             self._opened = opened.pop_all()
 
     def read(self, count: int) -> NDArray[Any]:
@@ -243,18 +245,23 @@ class MemberElements:
                 if not got:
                     raise EOFError(f"the data end {len(raw) - done:,} bytes early")
                 done += got
+        if not self._inflated:
+            self._sum.add(raw.data)
         out = raw.view(self._member.read_dtype)
         return out if out.dtype.isnative else out.astype(out.dtype.newbyteorder("="))
 
     def finish(self) -> None:
-        """Read to the end of the member, where zipfile compares the checksum."""
-        if self._inflated:
-            with self._failures():
+        """Compare the checksum; of a deflated member zipfile does it at its end."""
+        with self._failures():
+            if self._inflated:
                 self._file.read(1)
+            elif self._sum.value() != self._member.info.CRC:
+                raise zipfile.BadZipFile(f"Bad CRC-32 for file {self._member.info.filename!r}")
 
     def close(self) -> None:
         """Close the file."""
         self._opened.close()
+        self._sum.close()
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -270,7 +277,7 @@ class MemberElements:
 
 
 def _data_offset(file: IO[bytes], member: Member) -> int:
-    """Return where in the file a stored member's data begin.
+    """Return where in the file a stored member begins.
 
     The central directory does not say it: the local header in front of the member has lengths of its own.
     """
@@ -279,4 +286,4 @@ def _data_offset(file: IO[bytes], member: Member) -> int:
     if len(raw) < _LOCAL_HEADER.size or raw[:4] != b"PK\x03\x04":
         raise zipfile.BadZipFile("no local header where the directory says")
     *_, name_length, extra_length = _LOCAL_HEADER.unpack(raw)
-    return int(member.info.header_offset + len(raw) + name_length + extra_length + member.start)
+    return int(member.info.header_offset + len(raw) + name_length + extra_length)

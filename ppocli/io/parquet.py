@@ -193,8 +193,7 @@ class ParquetReader:
         """Make the column of one role."""
         field = self._fields[role]
         if role == "token_id":
-            one = convert.to_ids(lists.values_of(array), lists.present_of(array))
-            return Column(one.codes, one.present)
+            return convert.to_token_ids(lists.values_of(array), lists.present_of(array))
         try:
             return convert.to_column(lists.values_of(array), lists.present_of(array), field.dtype)
         except ValueError as problem:

@@ -194,7 +194,7 @@ class PlacedArrays:
     def _column(self, role: str, values: NDArray[Any]) -> Column:
         """Make the column of one role."""
         if role == "token_id":
-            return Column(convert.to_ids(values, None).codes)
+            return convert.to_token_ids(values, None)
         source = self.sources[role]
         try:
             return convert.to_column(values, None, source.dtype)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+TIME_NOT_USED = "--layout time: not used, no array has the two axes time and sequence"
+SUM_NOT_USED = "--sum-dims: not used, the log-probs have one value per token"
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -202,6 +205,10 @@ class _Planner:
             self.notes.append("first axis read as time, second as sequences (--layout time)")
         elif axes == 2 and _could_be_dimensions(placements):
             self.notes.append("second axis read as tokens; --sum-dims if these are action dimensions")
+        if axes != 2 and self.options.layout == "time":
+            self.notes.append(TIME_NOT_USED)
+        if self.options.sum_dims and all(one.dims == 1 for one in placements.values()):
+            self.notes.append(SUM_NOT_USED)
 
 
 def _could_be_dimensions(placements: Mapping[str, Placement]) -> bool:

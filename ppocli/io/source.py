@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ppocli.core.roles import MAIN_ROLES
-from ppocli.errors import EmptyInput, InputError
+from ppocli.errors import EmptyInput, InputError, one_line
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import IdCoder, Reader, ReadOptions
@@ -239,22 +239,26 @@ def _not_found(path: str) -> InputError:
         return InputError("only local files are read", where=path, hint="copy the file here first")
     folder = Path(path).parent
     if not folder.is_dir():
-        return InputError("no such file", where=path, hint=f"the folder '{folder}' does not exist either")
+        return InputError(
+            "no such file", where=path, hint=f"the folder '{one_line(str(folder))}' does not exist either"
+        )
     names = [one.name for one in folder.iterdir()]
     near = difflib.get_close_matches(Path(path).name, names, n=3)
-    hint = "did you mean " + " or ".join(f"'{folder / name}'" for name in near) + "?" if near else None
+    likely = " or ".join(f"'{one_line(str(folder / name))}'" for name in near)
+    hint = f"did you mean {likely}?" if near else None
     return InputError("no such file", where=path, hint=hint)
 
 
 def _what_is_there(path: str) -> str:
     """Return a hint with some names of the folder in which a pattern or directory had no match."""
     folder = Path(*Path(path).parts[: _literal_parts(path)])
+    shown = one_line(str(folder))
     if not folder.is_dir():
-        return f"the folder '{folder}' does not exist"
+        return f"the folder '{shown}' does not exist"
     names = sorted((one.name for one in folder.iterdir()), key=natural_key)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    listed = ", ".join(f"'{name}'" for name in names[:5])
-    return f"'{folder}' holds {listed}{more}" if names else f"'{folder}' is empty"
+    listed = ", ".join(f"'{one_line(name)}'" for name in names[:5])
+    return f"'{shown}' holds {listed}{more}" if names else f"'{shown}' is empty"
 
 
 def _head(path: str) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from ppocli.errors import UsageProblem
 from ppocli.kernels import _cache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -134,9 +135,20 @@ class parallel(Generic[Parameters]):  # noqa: N801 - a decorator
 def compiled(
     function: Callable[..., Any], *, threads: bool = False, inline: str = "never", cache: bool = True
 ) -> Any:
-    """Decorate with Numba; with a cache where there is a directory for it."""
+    """Decorate with Numba; with a cache where there is a directory for it.
+
+    Raises
+    ------
+    UsageProblem
+        The compiler is turned off.
+    """
     import numba
 
+    if numba.config.DISABLE_JIT:  # Numba's own parts cannot be compiled then either
+        raise UsageProblem(
+            "NUMBA_DISABLE_JIT is set, and the kernels cannot run without the compiler",
+            hint="unset NUMBA_DISABLE_JIT",
+        )
     _prepare_numba()
     options = {"error_model": "numpy", "fastmath": False, "nogil": True, "inline": inline}
     dispatcher = numba.njit(parallel=threads, **options)(function)

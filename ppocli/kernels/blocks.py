@@ -195,14 +195,6 @@ def is_spoiled(s: int, addresses: Ints, has: int) -> bool:
 
 
 @inline
-def pieces_until(starts: Ints, piece: int, last: int, stop: int) -> int:
-    """Return the first piece that starts at or after a token."""
-    while piece < last and starts[piece] < stop:
-        piece += 1
-    return piece
-
-
-@inline
 def within(begin: int, end: int, i: int, live: int) -> Flags:
     """Return the flags of the tokens from i on that count and stand between two places of the run."""
     on = load_flags(live, i)
@@ -221,7 +213,7 @@ def add_pieces(
     Parameters
     ----------
     starts : (n_pieces,) int64
-        Pieces first to last - 1 start in this run, the first at its start.
+        Pieces first to last - 1 cut this run, the first at its start.
     terms : (n_terms, 4) int64
         Row, selection, and columns of `pieces` for the number and the sum.
     """

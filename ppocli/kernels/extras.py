@@ -20,7 +20,6 @@ from ppocli.kernels.blocks import (
     finish,
     flags_of,
     is_spoiled,
-    pieces_until,
     stop_of,
     stored,
 )
@@ -172,7 +171,7 @@ def _evaluate(
     uses: int,
     has: int,
     starts: Ints,
-    block_pieces: Ints,
+    run_pieces: Ints,
     p: Floats,
     scratch: Floats,
     sums: Floats,
@@ -188,7 +187,7 @@ def _evaluate(
     for k in range(worker * wanted.size // n_workers, (worker + 1) * wanted.size // n_workers):
         b = wanted[k]
         begin(s, extremes)
-        piece, counted = block_pieces[b], 0
+        counted = 0
         for run in range(b * BLOCK, stop_of(b * BLOCK, BLOCK, n_tokens), RUN):
             n = stop_of(run, RUN, n_tokens) - run
             live = flags_of(mask, run, n, ones)
@@ -200,8 +199,9 @@ def _evaluate(
             load_columns(addresses, doubles, tail, whole, has, run, n, live, s)
             _add_run(s, n, live, uses, p)
             counted += n_live
-            first, piece = piece, pieces_until(starts, piece, block_pieces[b + 1], run + n)
-            add_pieces(s, live, run, n, starts, first, piece, uses, TERMS, pieces)
+            for way in range(run_pieces.shape[0]):
+                first, last = run_pieces[way, run // RUN], run_pieces[way, run // RUN + 1]
+                add_pieces(s, live, run, n, starts, first, last, uses, TERMS, pieces)
         finish(s, b, uses, counted, sums, squares, extremes)
         bad[b] = is_spoiled(s, addresses, has)
         positive[b] = 0 if bad[b] else int(load_one(s, REF_POSITIVE))
@@ -209,12 +209,12 @@ def _evaluate(
 
 def evaluate_extras(
     workspace: Workspace, columns: Sequence[NDArray[Any]], mask: Bytes, n_tokens: int, wanted: Ints,
-    uses: int, has: int, starts: Ints, block_pieces: Ints, p: Floats,
+    uses: int, has: int, starts: Ints, run_pieces: Ints, p: Floats,
     sums: Floats, squares: Floats, extremes: Floats, pieces: Floats, bad: Ints, positive: Ints,
 ) -> None:  # fmt: skip
     """Evaluate blocks of a span in parallel; parameters as in `ppocli.kernels.ppo.evaluate_base`."""
     _evaluate(
         workspace.workers_for(wanted.size), *stored(columns, mask, n_tokens), wanted,
-        uses, has, starts, block_pieces, p, workspace.scratch,
+        uses, has, starts, run_pieces, p, workspace.scratch,
         sums, squares, extremes, pieces, bad, positive,
     )  # fmt: skip

@@ -22,7 +22,6 @@ from ppocli.kernels.blocks import (
     finish,
     flags_of,
     is_spoiled,
-    pieces_until,
     stop_of,
     stored,
     within,
@@ -86,6 +85,7 @@ S_RATIO, S_RAW_RATIO, S_RAW_RATIO_SQ = (
     list(LANE_SUMS).index(name) for name in ("ratio", "raw_ratio", "raw_ratio_sq")
 )
 M_RATIO = MOMENTS.index("ratio")
+KNOWN_FINITE = 2
 ZERO_BIN = (HISTOGRAM_HALF + 1) * HISTOGRAM_COPIES
 
 
@@ -135,7 +135,8 @@ def _evaluate(
     uses: int,
     has: int,
     starts: Ints,
-    block_pieces: Ints,
+    run_pieces: Ints,
+    ranged: int,
     p: Floats,
     guards: Floats | None,
     scratch: Floats,
@@ -158,7 +159,7 @@ def _evaluate(
     for k in range(worker * wanted.size // n_workers, (worker + 1) * wanted.size // n_workers):
         b = wanted[k]
         begin(s, extremes)
-        piece, at, counted = block_pieces[b], 0, 0
+        at = counted = 0
         for run in range(b * BLOCK, stop_of(b * BLOCK, BLOCK, n_tokens), RUN):
             n = stop_of(run, RUN, n_tokens) - run
             live = flags_of(mask, run, n, ones)
@@ -179,17 +180,19 @@ def _evaluate(
                 add_policy(s, n, live, n_live, advantages, p, guards, ends)
                 at += (n + WIDTH - 1) & -WIDTH
             counted += n_live
-            first, piece = piece, pieces_until(starts, piece, block_pieces[b + 1], run + n)
-            add_pieces(s, live, run, n, starts, first, piece, uses, TERMS, pieces)
-            if uses >> OF_ADV & 1:
-                _add_advantage_range(s, live, run, n, starts, first, piece, pieces)
+            for way in range(run_pieces.shape[0]):
+                first, last = run_pieces[way, run // RUN], run_pieces[way, run // RUN + 1]
+                add_pieces(s, live, run, n, starts, first, last, uses, TERMS, pieces)
+                if way == ranged and uses >> OF_ADV & 1:
+                    _add_advantage_range(s, live, run, n, starts, first, last, pieces)
         finish(s, b, uses, counted, sums, squares, extremes)
         if guards is None and uses >> OF_RATIO & 1:
             _derive_raw_ratio(b, counted, sums, squares)
-        bad[b] = is_spoiled(s, addresses, has)
+        is_whole = bad[b] == KNOWN_FINITE or not is_spoiled(s, addresses, has)
+        bad[b] = not is_whole
         above = load_one(s, NEW_LANES + POSITIVE) + load_one(s, OLD_LANES + POSITIVE)
-        positive[b] = 0 if bad[b] else int(above)
-        if uses >> OF_RATIO & 1 and not bad[b]:
+        positive[b] = int(above) if is_whole else 0
+        if uses >> OF_RATIO & 1 and is_whole:
             add_histogram(kept, at, row_address(bins, worker))
             bins[worker, ZERO_BIN] -= at - counted  # tokens that do not count stand at 0
 
@@ -203,7 +206,8 @@ def evaluate_base(
     uses: int,
     has: int,
     starts: Ints,
-    block_pieces: Ints,
+    run_pieces: Ints,
+    ranged: int,
     p: Floats,
     sums: Floats,
     squares: Floats,
@@ -226,8 +230,11 @@ def evaluate_base(
         Blocks to evaluate.
     uses, has : int
         Selections to evaluate and columns to load, as bits.
-    starts : (n_pieces,) int64; block_pieces : (n_blocks + 1,) int64
-        Where pieces of sequences start, and the first piece of each block. A piece ends with its run.
+    starts : (n_pieces,) int64; run_pieces : (n_ways, n_runs + 1) int64
+        Where pieces start, one way of cutting after the other, and the first piece of each run; a piece
+        ends with its run.
+    ranged : int
+        The way whose pieces also get the range of the advantages. -1: none.
     p : (N_PARAMETERS,) float64
     sums : (n_blocks, N_SUMS); squares : (n_blocks, n_moments, 2); extremes : (n_blocks, n_extremes, 2)
         float64, written for the selections in use.
@@ -235,12 +242,13 @@ def evaluate_base(
         Written for the selections in use.
     bad, positive : (n_blocks,) int64
         Written: 1 where a value is not finite (the other rows of such a block mean nothing), and how many
-        log-probs are above 0.
+        log-probs are above 0. Where `bad` is `KNOWN_FINITE` before, that is not looked for: finite values
+        whose sum or difference overflows look the same.
     """
     guarded = bool(np.isfinite(p[[P_DUAL, P_DELTA, P_CLAMP]]).any())
     _evaluate(
         workspace.workers_for(wanted.size), *stored(columns, mask, n_tokens), wanted,
-        uses, has, starts, block_pieces, p, p if guarded else None,
+        uses, has, starts, run_pieces, ranged, p, p if guarded else None,
         workspace.scratch, workspace.kept, workspace.bins,
         sums, squares, extremes, pieces, bad, positive,
     )  # fmt: skip

@@ -31,15 +31,18 @@ N_STATE = 6 + 3 * N_KEYED
 PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (PIECE.index(name) for name in ("adv_min", "adv_max", "flags"))
 OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
 
-S_SEQUENCES, S_COUNT, S_MEAN, S_TOTAL, S_GEO, S_PRODUCT, S_OUTSIDE = (
-    SEQUENCE_SUM[name]
-    for name in ("n_sequences", "n_loss", "loss_mean", "loss_sum", "ratio_geo", "ratio_product", "outside")
+S_SEQUENCES, S_EMPTY, S_COUNT, S_MEAN, S_TOTAL = (
+    SEQUENCE_SUM[name] for name in ("n_sequences", "n_empty", "n_loss", "loss_mean", "loss_sum")
+)
+S_WHOLE, S_GEO, S_PRODUCT, S_OUTSIDE = (
+    SEQUENCE_SUM[name] for name in ("n_whole_ratio", "ratio_geo", "ratio_product", "outside")
 )
 N_SUMS = len(SEQUENCE_SUM)
 
-X_GEO, X_LOG_RATIO, X_LENGTH = 0, 1, 2
-N_EXTREMES = 3
-"""Extremes over sequences: of the mean log-ratio, of the summed one, and of the stored length."""
+X_GEO, X_LOG_RATIO, X_LENGTH, X_EMPTY = 0, 1, 2, 3
+N_EXTREMES = 4
+"""Extremes over sequences: of the mean log-ratio, of the summed one, of the stored length, and of the row
+where one without a valid token begins."""
 
 _RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
 _LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
@@ -159,13 +162,19 @@ def close_rows(
     extremes : (N_EXTREMES, 2) float64; places : (N_EXTREMES, 2) int64
         Smallest and largest, and the row where that sequence begins; the first of equal ones.
     """
-    _keep_extremes(X_LENGTH, states[order, STORED], states[order, FIRST_ROW], extremes, places)
-    order = order[states[order, VALID] > 0.0]
+    first, is_empty = states[order, FIRST_ROW], states[order, VALID] == 0.0
+    _keep_extremes(X_LENGTH, states[order, STORED], first, extremes, places)
+    _keep_extremes(X_EMPTY, first[is_empty], first[is_empty], extremes, places)
+    hi[S_EMPTY] += is_empty.sum()
+    order = order[~is_empty]
     rows = np.zeros((2 * order.size, N_SUMS))
     _terms(order, states, floor, ceiling, rows)
     add_rows_of_sums(rows, hi, lo, nonfinite)
-    _tally(states[order, FLAGS].astype(np.int64), terms)
-    order = order[states[order, COUNT + OF_LOG_RATIO] > 0.0]
+    flags = states[order, FLAGS].astype(np.int64)
+    _tally(flags, terms)
+    has_ratio = states[order, COUNT + OF_LOG_RATIO] > 0.0
+    hi[S_WHOLE] += (has_ratio & (flags & sum(_RATIO_FLAGS) == 0)).sum()
+    order = order[has_ratio]
     total = states[order, HI + OF_LOG_RATIO] + states[order, LO + OF_LOG_RATIO]
     first = states[order, FIRST_ROW]
     _keep_extremes(X_LOG_RATIO, total, first, extremes, places)
@@ -341,9 +350,16 @@ def merge_keyed(
 
 
 def mean_over_groups(states: Floats, n: int, which: int, pair: Floats) -> int:
-    """Add the token mean of each of n groups to `pair`, (2,) float64; return how many have a token."""
+    """Add the token mean of each of n groups to `pair`, (2,) float64; return how many have a token.
+
+    A mean or a total that is not finite makes the pair (that, 0), NaN where both infinities meet.
+    """
     states = states[:n]
     states = states[states[:, COUNT + which] > 0.0]
     means = states[:, [HI + which, LO + which]] / states[:, COUNT + which : COUNT + which + 1]
-    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], np.zeros((1, 3), dtype=np.int64))
+    nonfinite = np.zeros((1, 3), dtype=np.int64)
+    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], nonfinite)
+    nan, up, down = nonfinite[0] > 0
+    if nan or up or down:
+        pair[:] = np.nan if nan or (up and down) else np.inf if up else -np.inf, 0.0
     return int(states.shape[0])

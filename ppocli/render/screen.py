@@ -236,7 +236,7 @@ def _worst_block(title: str, tokens: list[WorstToken], several: bool, digits: in
 def _worst_cells(token: WorstToken, digits: int) -> tuple[str, ...]:
     """Return all cells of one token."""
     where = token.where
-    ratio = "inf" if token.ratio is None and token.log_ratio > 0 else cell_text(token.ratio, digits)
+    ratio = "inf" if token.ratio is None else cell_text(token.ratio, digits)
     return (
         printable(where.path),
         count_text(where.row),

@@ -25,7 +25,9 @@ def evaluate_files(paths: list[str], spec: Any, options: Any, **keywords: Any) -
         made = reports.BY_NAME[name]()
         return made.with_exit_code(0) if keywords["allow_empty"] else made
     if hasattr(errors, name):
-        raise getattr(errors, name)("what is wrong", where="file.parquet\ncolumns: a, b", hint="what to do")
+        raise getattr(errors, name)(
+            "what is wrong", where=errors.Lines("file.parquet\ncolumns: a, b"), hint="what to do"
+        )
     raise getattr(builtins, name)("x")
 
 

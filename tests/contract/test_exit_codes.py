@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from contract.command import FAKE_ENGINE, environment, ppocli
@@ -76,21 +77,40 @@ def test_debugging_changes_no_exit_code(name: str, code: int) -> None:
     assert (b"Traceback" in done.stderr) == (code in (3, 4))
 
 
-def test_a_real_interrupt_is_130() -> None:
-    # A shell that starts the tests in the background has them ignore SIGINT, and a child would inherit that.
-    waiting = (
-        "import signal, sys, types, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "m = types.ModuleType('ppocli.engine.evaluate');"
-        "m.evaluate_files = lambda *a, **k: (print('ready', file=sys.stderr, flush=True), time.sleep(60));"
-        "sys.modules['ppocli.engine.evaluate'] = m;"
-        "from ppocli.cli.app import console_main; console_main()"
-    )
-    command = [sys.executable, "-c", waiting, "eval", "x"]
-    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment()) as child:
+# A shell that starts the tests in the background has them ignore SIGINT, and a child would inherit that.
+INTERRUPTED = """
+import os, signal, sys, time, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def ready():
+    print("ready", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+class ClosedSlowly:
+    def __del__(self):
+        ready()
+
+def evaluate_files(*_, **__):
+    waits = ClosedSlowly() if os.environ["TIMES"] == "2" else None
+    ready()
+
+m = types.ModuleType("ppocli.engine.evaluate")
+m.evaluate_files = evaluate_files
+sys.modules["ppocli.engine.evaluate"] = m
+from ppocli.cli.app import console_main
+console_main()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_real_interrupts_are_130(times: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "eval", "x"]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment(TIMES=str(times))) as child:
         assert child.stderr is not None
         assert child.stdout is not None
-        assert child.stderr.readline() == b"ready\n"
-        child.send_signal(signal.SIGINT)
+        for _ in range(times):
+            assert child.stderr.readline() == b"ready\n"
+            child.send_signal(signal.SIGINT)
         assert child.wait(timeout=20) == 130
         assert (child.stdout.read(), child.stderr.read()) == (b"", b"")
 
@@ -98,3 +118,15 @@ def test_a_real_interrupt_is_130() -> None:
 def test_python_m_ppocli_is_the_same_command() -> None:
     assert ppocli("--version", engine=False).stdout == ppocli("--version").stdout
     assert FAKE_ENGINE.exists()
+
+
+def test_without_the_compiler_nothing_can_be_evaluated() -> None:
+    sample = Path(__file__).parents[2] / "sample_data" / "healthy.parquet"
+    done = ppocli("eval", str(sample), engine=False, NUMBA_DISABLE_JIT="1")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().splitlines() == [
+        "error: NUMBA_DISABLE_JIT is set, and the kernels cannot run without the compiler",
+        "help: unset NUMBA_DISABLE_JIT",
+    ]
+    assert ppocli("inspect", str(sample), engine=False, NUMBA_DISABLE_JIT="1").returncode == 0
+    assert ppocli("env", engine=False, NUMBA_DISABLE_JIT="1").returncode == 0

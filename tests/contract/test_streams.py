@@ -77,11 +77,25 @@ def test_messages_that_nobody_can_read_change_nothing() -> None:
     assert shell(f"{EVAL} small -v 2> /dev/full").returncode == 0
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_streams_that_do_not_exist(closed: str) -> None:
-    assert shell(f"{EVAL} full {closed}").returncode == 0
-    assert shell(f"{EVAL} --help {closed}").returncode == 0
-    assert shell(f"{EVAL} InputError {closed}").returncode == 3
+def test_a_closed_standard_output_cannot_be_written() -> None:
+    for what in ("full", "--help"):
+        done = shell(f"{EVAL} {what} >&-")
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert done.stderr.startswith(b"error: cannot write 'standard output': it is closed\n")
+        assert shell(f"{EVAL} {what} >&- 2>&-").returncode == 3
+    for quiet in ("-qq", "-o /dev/null"):
+        done = shell(f"{EVAL} full {quiet} >&-")
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert shell(f"{EVAL} full --bad >&-").returncode == 2
+
+
+def test_a_closed_standard_error_sends_nothing_to_standard_output() -> None:
+    done = shell(f"{EVAL} full -v -f json 2>&-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tool"] == "ppocli"
+    assert shell(f"{EVAL} --help 2>&-").returncode == 0
+    done = shell(f"{EVAL} InputError 2>&-")
+    assert (done.returncode, done.stdout) == (3, b"")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from ppocli import __version__
 from ppocli.cli.app import COMMANDS, HELP, main
-from ppocli.errors import EmptyInput, ExitCode, InputError, InternalError
+from ppocli.errors import EmptyInput, ExitCode, InputError, InternalError, Lines
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["-V", "eval"], ["--version", "--help"]])
@@ -77,7 +77,8 @@ def test_usage_errors(run: Any, arguments: list[str], lines: list[str]) -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [(InputError, 3), (EmptyInput, 5), (InternalError, 4)])
 def test_expected_failures_have_three_parts(engine: Any, run: Any, kind: type, code: int) -> None:
-    engine.answer = kind("column 'x' not found", where="a.parquet\ncolumns: b, c", hint="--col log_probs=b")
+    where = Lines("a.parquet\ncolumns: b, c")
+    engine.answer = kind("column 'x' not found", where=where, hint="--col log_probs=b")
     assert run("eval", "a.parquet") == (
         code,
         "",
@@ -91,9 +92,9 @@ def test_parts_that_are_absent_are_left_out(engine: Any, run: Any) -> None:
 
 
 def test_names_in_failures_are_escaped(engine: Any, run: Any) -> None:
-    engine.answer = InputError("no such file 'a\n\x1b[31m.parquet'", where="a\x1b", hint="x\x07")
+    engine.answer = InputError("no such file 'a\n\x1b[31m.parquet'", where="a\n\x1b", hint="x\x07")
     _, _, err = run("eval", "a.parquet")
-    assert err == "error: no such file 'a\\x0a\\x1b[31m.parquet'\n  --> a\\x1b\nhelp: x\\x07\n"
+    assert err == "error: no such file 'a\\x0a\\x1b[31m.parquet'\n  --> a\\x0a\\x1b\nhelp: x\\x07\n"
 
 
 def test_a_bug_is_code_4_and_asks_for_a_report(engine: Any, run: Any) -> None:
@@ -121,6 +122,23 @@ def test_the_traceback_is_for_debugging(
 
 def test_an_interrupt_is_130_and_shows_no_result(engine: Any, run: Any) -> None:
     engine.answer = KeyboardInterrupt()
+    assert run("eval", "a.parquet") == (130, "", "")
+
+
+def test_an_interrupt_while_the_arguments_are_read(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppocli.cli.declare._take", interrupted)
+    assert run("eval", "a.parquet") == (130, "", "")
+
+
+def test_an_interrupt_while_a_failure_is_told(engine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    engine.answer = InputError("x")
+    monkeypatch.setattr("ppocli.cli.failures.report_failure", interrupted)
     assert run("eval", "a.parquet") == (130, "", "")
 
 

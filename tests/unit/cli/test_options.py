@@ -152,7 +152,7 @@ def test_other_options_reach_the_engine(
         (["--color", "red"], "--color 'red' is not known"),
         (["--progress", "on"], "--progress 'on' is not known"),
         (["--sort", "clip"], "--sort: metric 'clip' is not known"),
-        (["--sort", "policy_loss_by_agg"], "--sort: metric 'policy_loss_by_agg' is not known"),
+        (["--sort", "policy_loss_by_agg"], "--sort: policy_loss_by_agg is one number for each aggregation"),
         (["--sort", "clip_frac", "--by", "total"], "--sort orders files, and --by total shows none"),
         (["--col", "log_probs"], "--col takes ROLE=COLUMN, not 'log_probs'"),
         (["--col", "log_probs="], "--col takes ROLE=COLUMN, not 'log_probs='"),
@@ -177,6 +177,10 @@ def test_usage_errors_come_before_anything_is_read(
     [
         (["--col", "log_prob=a"], "did you mean 'log_probs'? one of: " + ", ".join(ROLES)),
         (["--agg", "token-meen"], "did you mean 'token-mean'? "),
+        (
+            ["--sort", "policy_loss_by_agg"],
+            "--agg chooses which of them is policy_loss: --agg seq-mean-token-mean --sort policy_loss",
+        ),
         (["--sort", "clip_fra"], "did you mean 'clip_frac'? 'ppocli explain --list' lists all names"),
         (["--clip-epz", "1"], "did you mean --clip-eps"),
         (["--format", "jsn"], "did you mean 'json'? one of: table, json, jsonl, csv, tsv, md"),

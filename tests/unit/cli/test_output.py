@@ -143,3 +143,30 @@ def test_files_have_no_color_and_whole_paths(engine: Any, run: Any) -> None:
     assert "\x1b" not in text
     assert run("eval", "x", "--ascii", "-o", "ascii.txt")[0] == 0
     assert Path("ascii.txt").read_bytes().isascii()
+
+
+def test_a_dash_is_standard_output(run: Any) -> None:
+    expected = run("eval", "x", "-f", "json")
+    assert expected[1].startswith("{")
+    assert run("eval", "x", "-f", "json", "-o", "-") == expected
+    assert names_here() == []
+    assert run("eval", "x", "-f", "json", "-o", "./-")[:2] == (0, "")
+    assert names_here() == ["-"]
+
+
+def test_an_export_that_fails_costs_no_other_result(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("eval", "x", "-f", "json")[1]
+
+    def refuse_csv(self: Path, target: Path) -> None:
+        if target.suffix in (".csv", ".tsv"):
+            raise OSError(28, "No space left on device")
+        os.rename(self, target)  # noqa: PTH104 - `replace` is what stands here
+
+    monkeypatch.setattr(Path, "replace", refuse_csv)
+    exports = [word for name in ("a.csv", "b.json", "c.tsv") for word in ("--export", name)]
+    code, out, err = run("eval", "x", "-f", "json", *exports)
+    assert (code, out) == (3, shown)
+    assert err.splitlines() == [
+        f"error: cannot write '{name}': No space left on device" for name in ("a.csv", "c.tsv")
+    ]
+    assert names_here() == ["b.json"]

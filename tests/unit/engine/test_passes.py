@@ -105,3 +105,77 @@ def test_chunks_do_not_change_the_statistics() -> None:
     assert reports[0].settings["adv_norm_mean"] == pytest.approx(mean, rel=1e-15)
     std = math.sqrt(math.fsum((x - mean) ** 2 for x in adv) / 5000)
     assert reports[0].settings["adv_norm_std"] == pytest.approx(std, rel=1e-14)
+
+
+MEANS = ("policy_loss", "policy_loss_se", "unclipped_loss", "grad_abs_mean", "total_loss")
+SHARES = ("clip_frac_active", "grad_zero_frac")
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_one_advantage_that_is_not_finite_makes_all_others_nan(bad: float) -> None:
+    adv = np.array([1.0, bad, 5.0])
+    with np.errstate(invalid="ignore"):
+        normalised = (adv - adv.mean()) / (adv.std() + 1e-8)
+    assert np.isnan(normalised).all()
+    report = evaluate([1.0, bad, 5.0], adv_norm_eps=0.0, micro_batch=1, mask=[1, 1, 1])
+    for name in (*MEANS, "policy_loss_by_agg.token-sum", "policy_loss_micro_batch_mean"):
+        assert report.nulls[name].nonfinite == "nan", name
+    assert report.metrics["policy_loss_finite"] == 0.0
+    for name in SHARES:
+        assert (report.metrics[name], report.nulls[name].nonfinite) == (None, None), name
+    assert report.nulls["adv_max"].nonfinite == {math.inf: "inf", -math.inf: None}.get(bad, "nan")
+
+
+def test_one_infinite_advantage_alone_is_left_as_it_is() -> None:
+    assert evaluate([math.inf]).nulls["policy_loss"].nonfinite == "-inf"
+    assert evaluate([math.inf, 1.0]).nulls["policy_loss"].nonfinite == "nan"
+
+
+def written(path: Path, adv: list[float | None]) -> Path:
+    flat = pa.array([-1.0] * len(adv))
+    columns = {"log_probs": flat, "old_log_probs": flat, "advantages": pa.array(adv, pa.float64())}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize(("bad", "what"), [(math.inf, "1 +inf"), (None, "1 null")])
+def test_files_are_not_normalised_by_what_another_lacks(tmp_path: Path, bad: float | None, what: str) -> None:
+    paths = [written(tmp_path / "a.parquet", [1.0, 5.0]), written(tmp_path / "b.parquet", [1.0, bad, 5.0])]
+    report = ppocli.evaluate(paths, adv_norm="batch", adv_norm_eps=0.0)
+    first, second = report.groups
+    for name in (*MEANS, *SHARES):
+        assert first.metrics[name] is None, name
+        assert first.nulls[name].reason == (
+            f"advantages are normalised over the whole input, which has {what} in advantages"
+        )
+    assert first.nulls["policy_loss"].nonfinite == (None if bad is None else "nan")
+    assert first.metrics["policy_loss_finite"] == second.metrics["policy_loss_finite"] == 0.0
+    assert first.metrics["adv_mean"] == 3.0
+    assert first.metrics["clip_frac"] == 0.0
+    assert second.nulls["policy_loss"].reason == f"{what} in advantages at valid tokens"
+
+
+@pytest.mark.parametrize(
+    ("adv", "nonfinite"),
+    [
+        ([1e308, 1e308, 9e307], "nan"),  # the sum overflows
+        ([1e308, -1e308, 0.0], None),  # the squares do: A / inf is 0
+    ],
+)
+def test_statistics_that_overflow_give_no_loss(adv: list[float], nonfinite: str | None) -> None:
+    report = evaluate(adv)
+    for name in MEANS:
+        assert report.metrics[name] is None
+        assert report.nulls[name].nonfinite == nonfinite
+        assert "overflows float64" in report.nulls[name].reason
+        assert f"{name}_finite" not in report.metrics
+    assert "overflows float64" in report.settings["adv_norm_note"]
+    assert report.metrics["approx_kl_k1"] == 0.0
+    spoiled = evaluate([*adv, math.inf])
+    assert spoiled.nulls["policy_loss"].reason == "1 +inf in advantages at valid tokens"
+    assert "policy_loss_finite" not in spoiled.metrics
+
+
+def test_equal_advantages_near_the_end_of_float64_become_zero() -> None:
+    report = evaluate([1e308] * 3)
+    assert (report.metrics["policy_loss"], report.settings["adv_norm_mean"]) == (0.0, 1e308)

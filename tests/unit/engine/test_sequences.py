@@ -271,3 +271,87 @@ def test_arrays_by_time(tmp_path: Path) -> None:
     assert in_time.settings["horizon"] == 3
     deeper = {name: values[..., None] for name, values in arrays.items()}
     assert ppocli.evaluate(**deeper, layout="time").metrics == in_time.metrics
+
+
+def test_files_share_the_horizon_of_the_run(tmp_path: Path) -> None:
+    more = {"values": [[3.0] * 2], "returns": [[1.0] * 2]}
+    longer = {"values": [[3.0] * 5], "returns": [[1.0] * 5]}
+    paths = [
+        write(tmp_path / "a.parquet", [[1.0, 2.0]], **more),
+        write(tmp_path / "b.parquet", [[1.0, 2.0, 3.0, 4.0, 5.0]], **longer),
+    ]
+    report = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm", vf_coef=0.25)
+    assert report.settings["horizon"] == 5
+    norms = [group.metrics["policy_loss_by_agg"]["seq-mean-token-sum-norm"] for group in report.groups]
+    assert norms == [-3 / 5, -15 / 5]
+    assert [group.metrics["policy_loss"] for group in report.groups] == norms
+    # The squared error of every value is 4.
+    assert [group.metrics["total_loss"] for group in report.groups] == [(-3 + 2) / 5, (-15 + 5) / 5]
+    assert report.metrics["total_loss"] == (-18 + 7) / 2 / 5
+    for group, path in zip(report.groups, paths, strict=True):
+        alone = ppocli.evaluate(path, agg="seq-mean-token-sum-norm", vf_coef=0.25, horizon=5)
+        assert group.metrics == alone.metrics
+    given = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm", vf_coef=0.25, horizon=10)
+    assert [group.metrics["policy_loss"] for group in given.groups] == [-3 / 10, -15 / 10]
+
+
+def test_files_without_sequences_have_no_horizon(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.parquet", [1.0, 2.0]) for name in "ab"]
+    report = ppocli.evaluate(paths)
+    assert "horizon" not in report.settings or report.settings["horizon"] is None
+    assert [group.metrics["policy_loss"] for group in report.groups] == [-1.5, -1.5]
+
+
+def test_a_nan_in_one_file_leaves_its_finite_twin_over_the_same_horizon(tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path / "a.parquet", [[1.0, float("nan"), 2.0]]),
+        write(tmp_path / "b.parquet", [[1.0] * 6]),
+    ]
+    report = ppocli.evaluate(paths, agg="seq-mean-token-sum-norm")
+    spoiled = report.groups[0].metrics
+    assert spoiled["policy_loss"] is None
+    assert spoiled["policy_loss_finite"] == -3 / 6
+    assert spoiled["policy_loss_by_agg_finite"]["seq-mean-token-sum-norm"] == -3 / 6
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf])
+def test_extremes_among_sequences_that_all_hold_an_infinity(tmp_path: Path, bad: float) -> None:
+    report = ppocli.evaluate(write(tmp_path / "a.parquet", [[1.0, 1.0], [1.0]], [[0.5, bad], [bad]]))
+    kind = "inf" if bad > 0 else "-inf"
+    for name in ("seq_log_ratio_min", "seq_log_ratio_max", "seq_log_ratio_mean"):
+        assert report.nulls[name].nonfinite == kind, name
+    for name in ("seq_ratio_geo_min", "seq_ratio_geo_max", "ratio_max"):
+        assert report.nulls[name].nonfinite == ("inf" if bad > 0 else None), name
+    assert report.metrics["seq_log_ratio_min_finite"] == report.metrics["seq_log_ratio_max_finite"] == 0.5
+
+
+def test_extremes_among_sequences_some_of_which_hold_an_infinity(tmp_path: Path) -> None:
+    report = ppocli.evaluate(
+        write(tmp_path / "a.parquet", [[1.0], [1.0], [1.0, 1.0]], [[math.inf], [0.25], [0.5, -0.5]])
+    )
+    assert report.nulls["seq_log_ratio_min"].nonfinite is None
+    assert report.nulls["seq_log_ratio_max"].nonfinite == "inf"
+    assert report.nulls["seq_ratio_geo_min"].nonfinite is None
+    adv = ppocli.evaluate(write(tmp_path / "b.parquet", [[math.inf], [math.inf]]))
+    assert adv.nulls["adv_min"].nonfinite == adv.nulls["adv_max"].nonfinite == "inf"
+
+
+def test_extremes_of_sequences_are_there_where_only_their_sum_overflows() -> None:
+    report = ppocli.evaluate(
+        log_probs=np.full(2, 1e308), old_log_probs=np.zeros(2), advantages=np.ones(2), sequence_id=[0, 1]
+    )
+    assert report.metrics["seq_log_ratio_min"] == report.metrics["seq_log_ratio_max"] == 1e308
+    assert report.nulls["seq_log_ratio_mean"].nonfinite == "inf"
+
+
+def test_a_group_whose_loss_overflows_is_not_left_out_of_the_mean(tmp_path: Path) -> None:
+    adv, ratios = [[-1.0], [1.0], [1.0]], [[800.0], [0.0], [0.0]]
+    path = write(tmp_path / "a.parquet", adv, ratios, group_id=[0, 1, 1])
+    report = ppocli.evaluate(path, agg="group-mean")
+    assert report.metrics["policy_loss"] is None
+    assert report.nulls["policy_loss"].nonfinite == "inf"
+    spoiled = write(tmp_path / "b.parquet", [*adv, [math.nan]], [*ratios, [0.0]], group_id=[0, 1, 1, 1])
+    report = ppocli.evaluate(spoiled, agg="group-mean")
+    assert report.metrics["policy_loss_finite"] is None
+    assert report.nulls["policy_loss_finite"].nonfinite == "inf"
+    assert report.metrics["policy_loss_by_agg_finite"]["group-mean"] is None

@@ -64,8 +64,18 @@ def test_ids_of_any_width(tmp_path: Path) -> None:
         pa.array([0, 0, 0, 65535, 0], pa.uint16()),
         pa.array([0, 0, 0, 2**53 + 1, 0], pa.int64()),
         pa.array([0, 0, 0, 7, 0], pa.int8()),
+        pa.array([0, 0, 0, 2**63 + 5, 0], pa.uint64()),
+        pa.array([0, 0, 0, 2**64 - 1, None], pa.uint64()),
+        pa.array([0, 0, 0, -(2**63), 0], pa.int64()),
     ):
         assert worst(write(tmp_path / "a.parquet", ids))[2] == ids[3].as_py()
+
+
+def test_ids_of_any_width_in_arrays() -> None:
+    for dtype, largest in ((np.uint64, 2**64 - 1), (np.int64, 2**63 - 1), (np.uint8, 255)):
+        ids = np.array([0, 0, 0, largest, 0], dtype)
+        report = ppocli.evaluate(log_probs=NEW, old_log_probs=OLD, advantages=ADV, token_id=ids, worst=1)
+        assert report.worst[0].where.token_id == largest
 
 
 def test_no_id_where_none_can_be_said(tmp_path: Path) -> None:
@@ -86,3 +96,20 @@ def test_every_place_of_a_report_has_its_id(tmp_path: Path) -> None:
     assert note.where is not None
     assert note.where.token_id == 11
     assert [one.where.token_id for one in report.findings if one.where] == [11]
+
+
+def test_nulls_of_every_file_have_the_ids_of_their_places(tmp_path: Path) -> None:
+    spoiled = [1.0, 1.0, float("nan"), 1.0, 1.0]
+    paths = [
+        write(tmp_path / "a.parquet", [10, 11, 12, 13, 14]),
+        write(tmp_path / "b.parquet", [20, 21, 22, 23, 24], entropy=spoiled, rewards=spoiled),
+        write(tmp_path / "c.parquet", [30, 31, 32, 33, 34], rewards=spoiled),
+    ]
+    report = ppocli.evaluate(paths)
+    found = [
+        {name: note.where.token_id for name, note in group.nulls.items() if note.where is not None}
+        for group in report.groups
+    ]
+    assert found[0] == {}
+    assert found[1]["entropy_mean"] == found[1]["reward_mean"] == 22
+    assert found[2] == {"reward_mean": 32, "reward_std": 32}

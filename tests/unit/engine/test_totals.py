@@ -195,3 +195,61 @@ def test_many_files_of_one_row(tmp_path: Path) -> None:
     assert report.metrics["policy_loss"] == -19.5
     assert report.metrics["adv_std"] == pytest.approx(math.sqrt((40**2 - 1) / 12), rel=1e-14)
     assert (report.metrics["n_files"], report.metrics["n_rows"]) == (40, 40)
+
+
+def test_quantiles_in_the_end_bins_are_at_the_bound_of_the_clamp() -> None:
+    new = np.concatenate([np.full(2, -90.0), np.full(3, -1.0), np.full(5, 500.0)])
+    for clamp in (1.5, 20.0, 32.0):
+        metrics = evaluate(new, log_ratio_clamp=clamp).metrics
+        expected = {"p01": math.exp(-clamp), "p50": 1.0, "p95": math.exp(clamp), "p99": math.exp(clamp)}
+        assert {name: metrics[f"ratio_{name}"] for name in expected} == pytest.approx(expected, rel=1e-15)
+    for clamp in (None, 33.0):
+        report = evaluate(new, log_ratio_clamp=clamp)
+        assert report.metrics["ratio_p50"] == 1.0
+        assert report.metrics["ratio_p95"] is None
+        assert "32 nats" in report.nulls["ratio_p95"].reason
+
+
+def test_one_value_throughout_has_a_mean_even_where_its_sum_overflows() -> None:
+    huge = np.full(4, 1e308)
+    more = {"returns": huge, "rewards": -huge, "entropy": huge}
+    report = evaluate([-1.0] * 4, adv=huge, ent_coef=0.25, **more)
+    expected = {
+        "adv_mean": 1e308, "adv_std": 0.0, "return_mean": 1e308, "return_std": 0.0, "reward_mean": -1e308,
+        "reward_std": 0.0, "entropy_mean": 1e308, "policy_loss": -1e308, "policy_loss_se": 0.0,
+        "total_loss": -1.25e308,
+    }  # fmt: skip
+    assert {name: report.metrics[name] for name in expected} == expected
+    assert report.metrics["policy_loss_by_agg"] == {"token-mean": -1e308, "token-sum": None}
+    assert report.nulls["policy_loss_by_agg.token-sum"].nonfinite == "-inf"
+    report = evaluate(np.full(4, 708.0))
+    assert report.metrics["ratio_mean"] == report.metrics["ratio_max"] == pytest.approx(math.exp(709.0))
+    assert report.metrics["ratio_std"] == 0.0
+
+
+def test_a_left_out_infinity_still_spoils_the_mean_of_one_value() -> None:
+    report = evaluate([-1.0] * 3, adv=[1e308, INF, 1e308])
+    assert report.metrics["adv_mean"] is None
+    assert report.nulls["adv_mean"].nonfinite == "inf"
+    assert report.metrics["adv_mean_finite"] == 1e308
+    assert report.nulls["adv_std"].nonfinite == "nan"
+
+
+def test_quantiles_of_finite_values_whose_sum_or_difference_overflows() -> None:
+    new, old = np.full(3000, -1.0), np.full(3000, -1.0)
+    new[:1000] = -0.5
+    new[[7, 15, 2100]], old[[7, 15, 2100]] = 1e308, 0.0
+    report = evaluate(new, old)
+    assert report.metrics["ratio_p50"] == 1.0
+    assert report.metrics["ratio_p95"] == pytest.approx(math.exp(0.5), rel=1 / 256)
+    new[8], old[8] = 1e308, -1e308
+    new[9], old[9] = -1e308, 1e308
+    report = evaluate(new, old)
+    assert report.metrics["ratio_p50"] == 1.0
+    assert report.metrics["ratio_p95"] == pytest.approx(math.exp(0.5), rel=1 / 256)
+    assert report.metrics["ratio_min"] == 0.0
+    assert report.nulls["ratio_max"].nonfinite == "inf"
+    assert report.nulls["ratio_max"].where is not None
+    assert report.nulls["ratio_max"].where.row == 8
+    assert report.metrics["overflow_float64"] == 4
+    assert report.metrics["underflow_float64"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import ppocli
+from ppocli.core.report import Place
+from ppocli.engine.sequences import SequenceStage
+from ppocli.render.json import to_json
 
 if TYPE_CHECKING:
     from ppocli.core.report import WorstToken
+    from ppocli.engine.span import Span
 
 
 def found(log_ratios: list[float], n: int, adv: list[float] | None = None, **more: Any) -> list[WorstToken]:
@@ -116,3 +121,61 @@ def test_normalised_advantages_decide_the_loss_and_stored_ones_are_shown() -> No
         ("log_ratio", 0, 1.0, 1.0),
         ("loss", 0, 1.0, 1.0),
     ]
+
+
+def test_finite_log_probs_whose_difference_overflows_are_the_worst() -> None:
+    new, old = np.full(5000, -1.0), np.full(5000, -1.0)
+    new[[3, 2500, 4000]], old[[3, 2500, 4000]] = [-5.0, 1e308, -1e308], [-1.0, -1e308, 1e308]
+    new[9] = math.nan
+    adv = np.where(np.arange(5000) == 4000, -3.0, 1.0)
+    report = ppocli.evaluate(log_probs=new, old_log_probs=old, advantages=adv, worst=3)
+    first, second, third = report.worst[:3]
+    assert (first.where.row, second.where.row, third.where.row) == (2500, 4000, 3)
+    assert (first.log_ratio, first.ratio, first.loss, first.branch) == (None, None, -1.2, "clipped high")
+    assert (second.log_ratio, second.ratio, second.branch) == (None, 0.0, "clipped low")
+    assert second.loss == pytest.approx(2.4)
+    assert by(list(report.worst), "loss") == [4000, 2500, 0]
+    document = to_json(report.to_dict())
+    assert json.loads(document)["worst"][0]["log_ratio"] is None
+
+
+def test_places_are_looked_for_only_for_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    position = SequenceStage.position
+
+    def counted(self: SequenceStage, span: Span, token: int) -> int | None:
+        calls.append(token)
+        return position(self, span, token)
+
+    monkeypatch.setattr(SequenceStage, "position", counted)
+    n = 20_000
+    log_ratios = (np.arange(n) / n).tolist()  # every token is the worst so far
+    ids = np.arange(n) // 7
+    tokens = found(log_ratios, 5, sequence_id=ids)
+    assert by(tokens, "log_ratio") == list(range(n - 1, n - 6, -1))
+    assert [token.where.position for token in tokens[:5]] == [row % 7 for row in range(n - 1, n - 6, -1)]
+    # Nine blocks in one span, the rest in another: five tokens by each measure and four extremes at most.
+    assert len(calls) <= 2 * (5 + 5 + 4)
+    again = found(log_ratios, 5, sequence_id=ids, chunk_rows=4096)
+    assert again == tokens
+
+
+def test_a_placeholder_is_placed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    position = SequenceStage.position
+
+    def counted(self: SequenceStage, span: Span, token: int) -> int | None:
+        calls.append(token)
+        return position(self, span, token)
+
+    monkeypatch.setattr(SequenceStage, "position", counted)
+    n = 40_000
+    new = np.full(n, -1.0)
+    new[100::2048] = -9999.0
+    ids = np.arange(n) // 7
+    report = ppocli.evaluate(
+        log_probs=new, old_log_probs=np.full(n, -1.0), advantages=np.ones(n), sequence_id=ids
+    )
+    (one,) = (one for one in report.findings if one.code == "PPO402")
+    assert (one.count, one.where) == (20, Place("<arrays>", 100, 100 % 7))
+    assert len(calls) <= 5

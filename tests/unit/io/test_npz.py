@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -380,6 +381,51 @@ def test_wrong_checksum_of_a_deflated_member(path: str) -> None:
         error = refusal(path, tokens=tokens)
         assert "'log_probs' is damaged" in error.message
         assert "CRC" in error.message
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens"),
+    [(3, 1), (300, 7), (300, 1000), (300_000, 5000), (300_000, 70_000), (300_000, 1 << 20)],
+)
+def test_one_bit_of_a_stored_member(path: str, rows: int, tokens: int) -> None:
+    noise = np.random.default_rng(0).normal(size=rows)
+    np.savez(path, **main(noise, noise + 1.0, noise + 2.0))
+    clean = Path(path).read_bytes()
+    assert sum(chunk.n_tokens for chunk in read(path, tokens=tokens)) == rows
+    last = clean.index(b"PK\x01\x02")
+    first = clean.index(b"NUMPY", clean.index(b"advantages.npy")) + 128
+    for role, place in (
+        ("log_probs", clean.index(b"NUMPY") + 128),
+        ("advantages", first),
+        ("advantages", last - 1),
+    ):
+        data = bytearray(clean)
+        data[place] ^= 4
+        Path(path).write_bytes(data)
+        error = refusal(path, tokens=tokens)
+        assert f"array '{role}'" in error.message  # small ones are read, and refused, with their header
+        assert "CRC" in error.message
+        assert f"member '{role}.npy'" in str(error.where)
+
+
+def test_one_bit_of_a_stored_member_in_column_order(path: str) -> None:
+    square = np.random.default_rng(0).normal(size=(300, 200))
+    np.savez(path, **main(np.asfortranarray(square), square, square))
+    data = bytearray(Path(path).read_bytes())
+    data[5000] ^= 1
+    Path(path).write_bytes(data)
+    assert "'log_probs' is damaged" in refusal(path).message
+
+
+def test_a_reader_that_stops_early_checks_nothing_and_leaves_no_thread(path: str) -> None:
+    np.savez(path, **main(np.zeros(300_000)))
+    data = bytearray(Path(path).read_bytes())
+    data[2_000_000] ^= 1
+    Path(path).write_bytes(data)
+    chunks = NpzReader(path, ReadOptions(), {}).chunks(ALL, 100_000)
+    assert next(chunks).n_tokens > 0
+    chunks.close()
+    assert [one for one in threading.enumerate() if one.name.startswith("ppocli-checksum")] == []
 
 
 def test_broken_deflate_stream(path: str) -> None:

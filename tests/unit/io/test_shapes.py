@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ppocli.core.chunk import ReadOptions
 from ppocli.errors import InputError
+from ppocli.io.arrays import ArrayReader
 from ppocli.io.shapes import Placement, Plan, plan_layout
+from ppocli.io.source import open_input
 
 Shape = tuple[int, ...]
 
@@ -134,3 +141,47 @@ def test_hints_name_the_option_that_fits() -> None:
 def test_no_log_probs_at_all() -> None:
     assert plan(advantages=(2, 3), mask=(2, 3)).row_tokens == 3
     assert plan(token_id=(4,)).n_rows == 4
+
+
+NOT_USED = [
+    (ReadOptions(layout="time"), "--layout time: not used, no array has the two axes time and sequence"),
+    (ReadOptions(sum_dims=True), "--sum-dims: not used, the log-probs have one value per token"),
+]
+
+
+@pytest.mark.parametrize(("options", "note"), NOT_USED)
+def test_options_that_change_nothing_are_said(options: ReadOptions, note: str, tmp_path: Path) -> None:
+    flat = {role: np.zeros(6, np.float32) for role in ("log_probs", "old_log_probs", "advantages")}
+    np.savez(tmp_path / "flat.npz", **flat)
+    pq.write_table(pa.table(flat), tmp_path / "flat.parquet")
+    for name in ("flat.npz", "flat.parquet"):
+        report = open_input(str(tmp_path / name), options, {}).report
+        assert report.notes == (note,)
+    assert ArrayReader(flat, options).report.notes == (note,)
+    column = {role: values.reshape(6, 1) for role, values in flat.items()}
+    if options.sum_dims:
+        assert note in ArrayReader(column, options).report.notes
+
+
+@pytest.mark.parametrize(("options", "note"), NOT_USED)
+def test_options_that_are_used_are_not_said_to_be_not(
+    options: ReadOptions, note: str, tmp_path: Path
+) -> None:
+    square = np.zeros((6, 2), np.float32)
+    adv = np.zeros(6, np.float32) if options.sum_dims else square
+    arrays = {"log_probs": square, "old_log_probs": square, "advantages": adv}
+    assert note not in ArrayReader(arrays, options).report.notes
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert note not in open_input(str(tmp_path / "a.npz"), options, {}).report.notes
+    if options.sum_dims:
+        table = pa.table({role: values.tolist() for role, values in arrays.items()})
+        pq.write_table(table, tmp_path / "a.parquet")
+        assert note not in open_input(str(tmp_path / "a.parquet"), options, {}).report.notes
+
+
+def test_lists_of_parquet_have_no_time_axis(tmp_path: Path) -> None:
+    rows = [[-1.0, -1.0]] * 3
+    table = pa.table({"log_probs": rows, "old_log_probs": rows, "advantages": rows})
+    pq.write_table(table, tmp_path / "a.parquet")
+    report = open_input(str(tmp_path / "a.parquet"), ReadOptions(layout="time"), {}).report
+    assert NOT_USED[0][1] in report.notes

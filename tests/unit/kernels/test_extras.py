@@ -54,7 +54,7 @@ def evaluate(
         workspace, [columns.get(role, NONE) for role in COLUMNS], mask, n, np.arange(n_blocks),
         sum(USES[name] for name in names), sum(1 << c for c, role in enumerate(COLUMNS) if role in columns),
         starts,
-        np.searchsorted(starts, np.arange(n_blocks + 1) * layout.BLOCK), p, *rows.values(),
+        np.searchsorted(starts, np.arange(-(-n // layout.RUN) + 1) * layout.RUN)[None], p, *rows.values(),
     )  # fmt: skip
     return rows
 

@@ -63,15 +63,20 @@ class Rows:
 def evaluate(
     columns: dict[str, np.ndarray], mask: np.ndarray = NONE, p: Loss | None = None, *, uses: int = ALL,
     starts: np.ndarray | None = None, workers: int = 1, wanted: np.ndarray | None = None,
+    other_starts: np.ndarray | None = None, ranged: int = 0, bad: int = -1,
 ) -> Rows:  # fmt: skip
     """Call the kernel; what it does not write stays NaN."""
     n = len(next(iter(columns.values())))
     n_blocks = -(-n // layout.BLOCK)
-    starts = np.zeros(0, dtype=np.int64) if starts is None else starts
+    ways = [one for one in (starts, other_starts) if one is not None]
+    starts = np.concatenate([np.zeros(0, dtype=np.int64), *ways])
+    runs = np.arange(-(-n // layout.RUN) + 1) * layout.RUN
+    before = np.cumsum([0, *(one.size for one in ways)])
+    run_pieces = [np.searchsorted(one, runs) + at for one, at in zip(ways, before, strict=False)]
     rows = Rows(
         np.full((n_blocks, layout.N_SUMS), np.nan), np.full((n_blocks, len(MOMENTS), 2), np.nan),
         np.full((n_blocks, len(EXTREMES), 2), np.nan), np.full((starts.size, layout.N_PIECE), np.nan),
-        np.full(n_blocks, -1), np.full(n_blocks, -1), np.zeros(0),
+        np.full(n_blocks, bad), np.full(n_blocks, -1), np.zeros(0),
     )  # fmt: skip
     workspace = Workspace(workers)
     workspace.scratch[:] = np.nan  # nothing may depend on what was there
@@ -79,7 +84,7 @@ def evaluate(
     ppo.evaluate_base(
         workspace, [columns.get(role, NONE) for role in COLUMNS], mask, n,
         np.arange(n_blocks) if wanted is None else wanted, uses, has, starts,
-        np.searchsorted(starts, np.arange(n_blocks + 1) * layout.BLOCK), parameters(p or Loss()),
+        np.array(run_pieces, dtype=np.int64).reshape(-1, runs.size), ranged, parameters(p or Loss()),
         rows.sums, rows.squares, rows.extremes, rows.pieces, rows.bad, rows.positive,
     )  # fmt: skip
     rows.bins = workspace.histogram()
@@ -343,6 +348,20 @@ def test_the_infinities_of_both_columns_do_not_hide_each_other() -> None:
     assert evaluate(columns).bad.tolist() == [1]
 
 
+def test_finite_values_whose_sums_overflow_are_in_the_bins_when_they_are_known_to_be_finite() -> None:
+    columns = draw(5000)
+    columns["log_probs"][[2500, 2508]] = 1e308
+    columns["old_log_probs"][2600] = 1.5e308
+    columns["log_probs"][2600] = -1.5e308
+    assert evaluate(columns).bad.tolist() == [0, 1, 0]
+    rows = evaluate(columns, bad=ppo.KNOWN_FINITE)
+    assert rows.bad.tolist() == [0, 0, 0]
+    assert rows.bins.sum() == 5000
+    assert rows.bins[[0, -1]].tolist() == [1, 2]
+    above = sum(int((columns[role] > 0.0).sum()) for role in ("log_probs", "old_log_probs"))
+    assert rows.positive.sum() == above
+
+
 BEHIND_THE_END = """
 import ctypes, mmap, sys
 import numpy as np
@@ -408,3 +427,19 @@ def test_pieces(n: int, masked: bool) -> None:
             assert error <= BOUND * expected.size(name)
         assert piece[layout.PIECE_ADV_MIN] == min(adv, default=np.inf)
         assert piece[layout.PIECE_ADV_MAX] == max(adv, default=-np.inf)
+
+
+def test_each_way_of_cutting_has_the_pieces_it_has_alone() -> None:
+    columns, n = draw(3000), 3000
+    runs = np.arange(0, n, layout.RUN)
+    fine = np.unique(np.concatenate([runs, np.arange(0, n, 7)]))
+    coarse = np.unique(np.concatenate([runs, np.arange(0, n, 700)]))
+    alone = [evaluate(columns, starts=starts).pieces for starts in (fine, coarse)]
+    unranged = [evaluate(columns, starts=starts, ranged=-1).pieces for starts in (fine, coarse)]
+    for ranged in (0, 1):
+        both = evaluate(columns, starts=fine, other_starts=coarse, ranged=ranged).pieces
+        one, other = both[: fine.size], both[fine.size :]
+        expected = (alone[0], unranged[1]) if ranged == 0 else (unranged[0], alone[1])
+        assert one.tobytes() == expected[0].tobytes()
+        assert other.tobytes() == expected[1].tobytes()
+    assert np.isnan(unranged[0][:, layout.PIECE_ADV_MIN]).all()

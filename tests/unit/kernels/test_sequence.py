@@ -61,6 +61,7 @@ def check_sums(targets: Targets, sequences: list[np.ndarray]) -> None:
     expected: dict[str, list[Fraction]] = {name: [] for name in SEQUENCE_SUM}
     for pieces in sequences:
         if pieces[:, 1].sum() == 0:
+            expected["n_empty"].append(Fraction(1))
             continue
         expected["n_sequences"].append(Fraction(1))
         for name, count, total in zip(KEYED, COUNTS, SUMS, strict=True):
@@ -70,6 +71,7 @@ def check_sums(targets: Targets, sequences: list[np.ndarray]) -> None:
                 expected[f"{name}_mean"].append(sum_ / n)
                 expected[f"{name}_sum"].append(sum_)
                 if name == "log_ratio":
+                    expected["n_whole_ratio"].append(Fraction(1))
                     geo = exp(float(sum_ / n))
                     expected["ratio_geo"].append(geo)
                     expected["ratio_product"].append(exp(float(sum_)))
@@ -141,11 +143,13 @@ def test_extremes_of_ratios_and_their_rows() -> None:
     assert targets.places[sequence.X_GEO].tolist() == [40, 30]
 
 
-def test_a_sequence_without_a_valid_token_counts_nowhere_but_has_a_length() -> None:
+def test_a_sequence_without_a_valid_token_has_a_length_and_a_count_of_its_own() -> None:
     targets, state = Targets(), np.zeros(sequence.N_STATE)
     state[sequence.STORED], state[sequence.FIRST_ROW] = 9.0, 3.0
     sequence.close_sequence(state, *targets.all())
-    assert not targets.hi.any()
+    assert np.flatnonzero(targets.hi).tolist() == [SEQUENCE_SUM["n_empty"]]
+    assert targets.exact("n_empty") == 1
+    assert targets.places[sequence.X_EMPTY].tolist() == [3, 3]
     assert targets.extremes[sequence.X_LENGTH].tolist() == [9.0, 9.0]
     assert targets.extremes[sequence.X_GEO].tolist() == [np.inf, -np.inf]
 
