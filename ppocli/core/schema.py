@@ -14,8 +14,11 @@ from ppocli.core.spec import (
     ADV_NORM_FORMS,
     ADV_NORMS,
     AGGREGATIONS,
+    LEVELS,
     OBJECTIVES,
+    REF_KLS,
     ROLLOUT_IS,
+    RS_ACTIONS,
     SEQUENCE_RATIOS,
     LossSpec,
 )
@@ -128,6 +131,10 @@ def _settings() -> Schema:
         "adv_norm": ADV_NORMS,
         "sequence_ratio": SEQUENCE_RATIOS,
         "rollout_is": ROLLOUT_IS,
+        "rollout_rs_action": RS_ACTIONS,
+        "sapo_level": LEVELS,
+        "adv_level": LEVELS,
+        "ref_kl": REF_KLS,
         "adv_norm_form": ADV_NORM_FORMS,
     }
     properties: Schema = {}

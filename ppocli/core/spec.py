@@ -43,6 +43,9 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 
 SEQUENCE_RATIOS = ("geometric", "product")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
+RS_ACTIONS = ("drop", "zero", "clamp")
+LEVELS = ("token", "sequence")
+REF_KLS = ("k1", "k2", "k3", "abs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class LossSpec:
         TRL bounds from above only: cispo_low = 0.
     sapo_tau_pos, sapo_tau_neg : float
         Temperatures of the gate for A > 0 and for all others; positive.
+    sapo_level : {"token", "sequence"}
+        sapo: the gate is on the token's ratio, or on its sequence's geometric mean.
     sequence_ratio : {"geometric", "product"}
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
     gspo_token_gradient : bool
@@ -94,7 +99,16 @@ class LossSpec:
     rollout_is_clamp : float, optional
         The logarithm of the weight is held within plus or minus this; 20 in verl.
     rollout_rs : tuple of str
-        Rules by which tokens are dropped, as if they were masked (`core.rollout_rules.parse_rejection`).
+        Rules that tokens must satisfy (`core.rollout_rules.parse_rejection`).
+    rollout_rs_action : {"drop", "zero", "clamp"}
+        What happens to a token that a rule does not allow. "drop": it is left out, as if it were masked.
+        "zero": its loss is 0 and it still counts. "clamp": its weight is held within the bounds of
+        `rollout_is`, which then do not concern the other tokens.
+    rollout_rs_prob_clamp : float
+        binary_kl in a rule: probabilities are held this far from 0 and 1; 1e-6 in OpenRLHF.
+    rollout_bypass : bool
+        `old_log_probs` are those of the rollout policy: weights and rules compare `log_probs` with them, and
+        `rollout_log_probs` are not needed.
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
@@ -107,6 +121,10 @@ class LossSpec:
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
         Added to a sequence's number of tokens in the means of a preset; at least 0.
+    ref_kl : {"k1", "k2", "k3", "abs"}
+        Estimator of the KL from the reference in a preset's metrics.
+    adv_level : {"token", "sequence"}
+        "sequence": each token has the mean advantage of its sequence.
     adv_norm : {"none", "batch"}
         "batch": (A - mean) / (std + eps) over the valid tokens of the whole input.
     adv_norm_ddof : {0, 1}
@@ -137,6 +155,7 @@ class LossSpec:
     cispo_high: float | None = None
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
+    sapo_level: str = "token"
     sequence_ratio: str = "geometric"
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
@@ -152,12 +171,17 @@ class LossSpec:
     rollout_is_mode: str = "truncate"
     rollout_is_clamp: float | None = None
     rollout_rs: tuple[str, ...] = ()
+    rollout_rs_action: str = "drop"
+    rollout_rs_prob_clamp: float = 0.0
+    rollout_bypass: bool = False
     agg: str = "token-mean"
     horizon: int | None = None
     denominator: float | None = None
     loss_scale: float = 1.0
     mean_eps: float = 0.0
     seq_eps: float = 0.0
+    ref_kl: str = "k3"
+    adv_level: str = "token"
     adv_norm: str = "none"
     adv_norm_ddof: int = 0
     adv_norm_eps: float = 1e-8
@@ -173,6 +197,9 @@ class LossSpec:
             object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
+        choose("sapo_level", self.sapo_level, LEVELS)
+        choose("adv_level", self.adv_level, LEVELS)
+        choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
         choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
@@ -236,19 +263,49 @@ class LossSpec:
 
     @property
     def needs_rollout(self) -> bool:
-        """Whether rollout_log_probs are needed."""
+        """Whether the loss is corrected for tokens of another policy."""
         return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
 
     @property
     def in_kernels(self) -> bool:
         """Whether the compiled kernels compute the loss; any other one is computed beside them."""
-        return self.objective == "ppo" and not self.needs_rollout and self.adv_norm in ("none", "batch")
+        return (
+            self.objective == "ppo"
+            and not self.needs_rollout
+            and self.adv_level == "token"
+            and self.adv_norm in ("none", "batch")
+        )
+
+    @property
+    def drops(self) -> bool:
+        """Whether rules leave tokens out."""
+        return bool(self.rollout_rs) and self.rollout_rs_action == "drop"
+
+    @property
+    def reads_rollout(self) -> bool:
+        """Whether the column rollout_log_probs is needed."""
+        return self.needs_rollout and not self.rollout_bypass
+
+    @property
+    def correction_pair(self) -> tuple[str, str]:
+        """The columns that weights and rules compare: of the loss's policy, of the one that sampled."""
+        if self.rollout_bypass:
+            return "log_probs", "old_log_probs"
+        return "old_log_probs", "rollout_log_probs"
+
+    @property
+    def by_sequence(self) -> bool:
+        """Whether the objective itself depends on whole sequences."""
+        return self.objective in SEQUENCE_OBJECTIVES or (
+            self.objective == "sapo" and self.sapo_level == "sequence"
+        )
 
     @property
     def needs_sequences(self) -> bool:
         """Whether a token's loss depends on which tokens belong together."""
         return (
-            self.objective in SEQUENCE_OBJECTIVES
+            self.by_sequence
+            or self.adv_level == "sequence"
             or self.rollout_is not in ("none", "token")
             or any(rule.level != "token" for rule in self.rejections)
         )
@@ -273,6 +330,7 @@ _AT_LEAST_0 = (
     "vespo_k_neg",
     "mean_eps",
     "seq_eps",
+    "rollout_rs_prob_clamp",
 )
 _ABOVE_0 = (
     "log_ratio_ceiling",
@@ -295,6 +353,7 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
 def _check_correction(spec: LossSpec) -> None:
     """Refuse rules that cannot be used, and bounds of a weight that is not asked for."""
     choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
+    choose("rollout_rs_action", spec.rollout_rs_action, RS_ACTIONS)
     if spec.weight_rule is None:
         for name in ("rollout_is_cap", "rollout_is_low", "rollout_is_clamp"):
             if getattr(spec, name) is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from ppocli.core import reference
 from ppocli.core.rollout_correction import level_log_ratio, token_statistic
 from ppocli.core.sequence_objectives import log_sequence_ratio
-from ppocli.core.token_objectives import clamped
+from ppocli.core.token_objectives import clamped, sapo
 from ppocli.core.tokens import NEW, OLD, ROLLOUT, Tokens
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ class Term:
 
 
 def _pair(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the two columns of log-probs."""
-    return options.get("new", NEW), options.get("old", OLD)
+    """Return the two columns of log-probs, and those that the rules compare where `kept` asks for them."""
+    pair = options.get("new", NEW), options.get("old", OLD)
+    return (*pair, *spec.correction_pair) if options.get("kept") and spec.rejections else pair
 
 
 def _policy(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the objective needs."""
-    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.needs_rollout else ())
+    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.reads_rollout else ())
 
 
 def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
@@ -64,8 +65,31 @@ def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
 
 
 def _by_level(spec: LossSpec, options: Mapping[str, Any]) -> bool:
-    """Return whether the option `level` is not that of tokens."""
-    return bool(options.get("level", "token") != "token")
+    """Return whether the option `level` is not that of tokens, or rules are asked that are not."""
+    return _level(spec, options) != "token" or _by_rules(spec, options)
+
+
+def _by_rules(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether rules are asked that need whole sequences."""
+    return bool(options.get("kept")) and any(rule.level != "token" for rule in spec.rejections)
+
+
+def _level(spec: LossSpec, options: Mapping[str, Any]) -> str:
+    """Return the option `level`; "spec" is the one that the objective has its ratio at."""
+    level = str(options.get("level", "token"))
+    if level != "spec":
+        return level
+    return "geometric" if spec.by_sequence and spec.sequence_ratio == "geometric" else _product(spec)
+
+
+def _product(spec: LossSpec) -> str:
+    """Return the level of an objective whose ratio is not the geometric mean."""
+    return "sequence" if spec.by_sequence else "token"
+
+
+def _kept(tokens: Tokens, spec: LossSpec, values: Floats, only: bool) -> Floats:
+    """Return the values, 0 where a rule does not allow the token and `only` asks for that."""
+    return np.where(tokens.kept(spec), values, 0.0) if only and spec.rejections else values
 
 
 def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:
@@ -78,17 +102,19 @@ def loss(tokens: Tokens, spec: LossSpec) -> Floats:
     return tokens.terms(spec).loss
 
 
-def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
+def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active", kept: bool = False) -> Floats:
     """Return 1 where a token is clipped, else 0.
 
     kind "active": the clipped branch strictly chosen, sign of A considered; "active_low", "active_high": its
     halves; "region": the ratio strictly outside the interval, whatever A; "low", "high": its halves; "dual":
     the dual-clip bound chosen; "delta": ratio above delta, A < 0; "positive", "negative": the region where
-    A > 0, where A < 0.
+    A > 0, where A < 0; "dropped": "active", and `low` where A = 0 (dppo of verl); "capped": not dropped, and
+    the ratio at least `dppo_weight_cap`. `kept`: 0 where a rule does not allow the token.
     """
     masks = tokens.terms(spec).masks
-    advantages = tokens.column("advantages")
+    advantages = tokens.advantages(spec)
     region = masks.low | masks.high
+    dropped = masks.active_low | masks.active_high | (masks.low & (advantages == 0.0))
     chosen = {
         "active": masks.active_low | masks.active_high,
         "active_low": masks.active_low,
@@ -100,8 +126,16 @@ def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
         "delta": masks.delta,
         "positive": region & (advantages > 0.0),
         "negative": region & (advantages < 0.0),
+        "dropped": dropped,
+        "capped": ~dropped & _capped(tokens, spec),
     }
-    return chosen[kind].astype(np.float64)
+    return _kept(tokens, spec, chosen[kind].astype(np.float64), kept)
+
+
+def _capped(tokens: Tokens, spec: LossSpec) -> NDArray[np.bool_]:
+    """Return where the weight of dppo is at its cap."""
+    cap = np.inf if spec.dppo_weight_cap is None else spec.dppo_weight_cap
+    return tokens.ratio(clamp=spec.log_ratio_clamp) >= cap
 
 
 def distance(
@@ -130,15 +164,17 @@ def kl(
     old: str = OLD,
     clamp: float | None = None,
     cap: float | None = None,
+    kept: bool = False,
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
     estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
-    within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards.
+    within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards. `kept`: 0 where a
+    rule does not allow the token.
     """
     d = clamped(tokens.log_ratio(new, old), clamp)
     value = _ESTIMATORS[estimator](d)
-    return value if cap is None else np.clip(value, -cap, cap)
+    return _kept(tokens, spec, value if cap is None else np.clip(value, -cap, cap), kept)
 
 
 def ratio(
@@ -152,12 +188,18 @@ def ratio(
     low: float | None = None,
     high: float | None = None,
     power: int = 1,
+    bounds: str | None = None,
+    kept: bool = False,
 ) -> Floats:
     """Return exp(new - old), held within [low, high], to a power.
 
-    level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence. The
-    logarithm is held within plus or minus `clamp` first.
+    level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence;
+    "spec": whichever the objective has. The logarithm is held within plus or minus `clamp` first. bounds
+    "cispo": low and high are those of the spec. `kept`: 0 where a rule does not allow the token.
     """
+    level = _level(spec, {"level": level})
+    if bounds == "cispo":
+        low, high = spec.cispo_bounds
     if level == "token":
         value = tokens.ratio(new, old, clamp)
     else:
@@ -165,7 +207,61 @@ def ratio(
     if low is not None or high is not None:
         value = np.clip(value, low, high)
     with np.errstate(over="ignore"):
-        return value if power == 1 else value**power
+        return _kept(tokens, spec, value if power == 1 else value**power, kept)
+
+
+def over_sequence(
+    tokens: Tokens,
+    spec: LossSpec,
+    *,
+    new: str = NEW,
+    old: str | None = OLD,
+    level: str = "geometric",
+    clamp: float | None = None,
+    factor: float = 1.0,
+    then: str | None = None,
+) -> Floats:
+    """Return f(factor * x) at every token, x the sequence's mean or sum of new - old (old None: of new).
+
+    level "geometric": the sum over length + `seq_eps`; "sequence": the sum. x is held within plus or minus
+    `clamp`. then "abs": the size; "expm1": exp - 1; None: as it is. With "expm1" a stored sequence without a
+    valid token, whose x is 0, counts as 0 too.
+    """
+    values = tokens.column(new) if old is None else tokens.log_ratio(new, old)
+    together = tokens.together()
+    total = together.total(values)
+    x = total if level == "sequence" else total / (together.lengths + spec.seq_eps)
+    x = factor * clamped(x, clamp)
+    with np.errstate(over="ignore"):
+        value = {None: x, "abs": np.abs(x), "expm1": np.expm1(x)}[then]
+    return together.spread(value)
+
+
+def kept(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return 1 where every rule allows the token, else 0."""
+    return tokens.kept(spec).astype(np.float64)
+
+
+def gate(tokens: Tokens, spec: LossSpec, *, side: str = "chosen") -> Floats:
+    """Return the scaled gate of sapo, (4 / tau) sigmoid(tau (ratio - 1)).
+
+    side "positive", "negative": with tau_pos, with tau_neg; "chosen": by the sign of the advantage.
+    """
+    level = _level(spec, {"level": "spec"})
+    shared = level_log_ratio(tokens.log_ratio(), tokens.together(), level) if level != "token" else None
+    log_ratio = tokens.log_ratio() if shared is None else shared
+    # The gate is the loss of A = -1 under one temperature.
+    pair = spec.sapo_tau_pos, spec.sapo_tau_neg
+    one = -np.ones(tokens.n)
+    positive, negative = (sapo(log_ratio, one, tau, tau, spec.log_ratio_clamp).loss for tau in pair)
+    if side == "chosen":
+        return np.where(tokens.advantages(spec) > 0.0, positive, negative)
+    return positive if side == "positive" else negative
+
+
+def difference(tokens: Tokens, spec: LossSpec, *, a: str, b: str) -> Floats:
+    """Return a - b of two columns."""
+    return tokens.column(a) - tokens.column(b)
 
 
 def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
@@ -173,12 +269,17 @@ def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
     return tokens.column(role)
 
 
-def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
-    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high"."""
+def weight(
+    tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1, kept: bool = False
+) -> Floats:
+    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high".
+
+    `kept`: 0 where a rule does not allow the token.
+    """
     weights = tokens.weights(spec)
     if weights is None:
-        return np.ones(tokens.n)
-    value: Floats = np.asarray(getattr(weights, kind), dtype=np.float64)
+        return _kept(tokens, spec, np.full(tokens.n, float(kind in ("applied", "raw"))), kept)
+    value: Floats = _kept(tokens, spec, np.asarray(getattr(weights, kind), dtype=np.float64), kept)
     with np.errstate(over="ignore"):
         return value if power == 1 else value**power
 
@@ -262,6 +363,12 @@ def _error(difference: Floats, error: str, delta: float) -> Floats:
         return huber if error == "huber" else huber / delta
 
 
+def _over_sequence_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return one or two columns."""
+    old = options.get("old", OLD)
+    return options.get("new", NEW), *(() if old is None else (old,))
+
+
 def _value_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return values and returns, and the old values where they are clipped."""
     return "values", "returns", *(("old_values",) if spec.value_clip is not None else ())
@@ -272,10 +379,16 @@ TERMS: dict[str, Term] = {
     "clip": Term(clip, _policy, _by_spec),
     "sequence_vote": Term(sequence_vote, _policy, lambda spec, options: True),
     "distance": Term(distance, _pair, _never),
-    "kl": Term(kl, _pair, _never),
+    "kl": Term(kl, _pair, _by_rules),
     "ratio": Term(ratio, _pair, _by_level),
     "column": Term(column, lambda spec, options: (options["role"],), _never),
-    "weight": Term(weight, lambda spec, options: (OLD, ROLLOUT), _by_spec),
+    "weight": Term(weight, lambda spec, options: spec.correction_pair, _by_spec),
+    "kept": Term(
+        kept, lambda spec, options: spec.correction_pair, lambda spec, o: _by_rules(spec, {"kept": True})
+    ),
+    "over_sequence": Term(over_sequence, _over_sequence_roles, lambda spec, options: True),
+    "gate": Term(gate, lambda spec, options: (NEW, OLD, "advantages"), _by_spec),
+    "difference": Term(difference, lambda spec, options: (options["a"], options["b"]), _never),
     "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
     "value_error": Term(value_error, _value_roles, _never),
     "value_clip": Term(value_clip, _value_roles, _never),
