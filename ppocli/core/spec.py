@@ -97,7 +97,8 @@ class LossSpec:
     rollout_is_mode : {"truncate", "mask"}
         A weight outside the bounds is held at the bound, or 0.
     rollout_is_clamp : float, optional
-        The logarithm of the weight is held within plus or minus this; 20 in verl.
+        The logarithm of the weight, and the log-ratio in rules, is held within plus or minus this; 20 in
+        verl.
     rollout_rs : tuple of str
         Rules that tokens must satisfy (`core.rollout_rules.parse_rejection`).
     rollout_rs_action : {"drop", "zero", "clamp"}
@@ -355,7 +356,7 @@ def _check_correction(spec: LossSpec) -> None:
     choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
     choose("rollout_rs_action", spec.rollout_rs_action, RS_ACTIONS)
     if spec.weight_rule is None:
-        for name in ("rollout_is_cap", "rollout_is_low", "rollout_is_clamp"):
+        for name in ("rollout_is_cap", "rollout_is_low"):
             if getattr(spec, name) is not None:
                 hint = "--rollout-is token, sequence or geometric"
                 raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)

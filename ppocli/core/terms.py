@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core import reference
-from ppocli.core.rollout_correction import level_log_ratio, token_statistic
+from ppocli.core.correction_terms import kept as kept_term
+from ppocli.core.correction_terms import only_kept, over_sequence, rejected, rule, statistic, weight
+from ppocli.core.rollout_correction import level_log_ratio
 from ppocli.core.sequence_objectives import log_sequence_ratio
 from ppocli.core.token_objectives import clamped, sapo
 from ppocli.core.tokens import NEW, OLD, ROLLOUT, Tokens
@@ -74,6 +76,21 @@ def _by_rules(spec: LossSpec, options: Mapping[str, Any]) -> bool:
     return bool(options.get("kept")) and any(rule.level != "token" for rule in spec.rejections)
 
 
+def _by_any_rule(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether some rule, or the part of it that is asked for, needs whole sequences."""
+    return _by_rules(spec, {"kept": True}) or str(options.get("part", "")).startswith("mean_")
+
+
+def _by_weight(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether weights, or a mean of them, need whole sequences."""
+    return spec.needs_sequences or str(options.get("kind", "")).startswith("mean_")
+
+
+def _corrected(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the two columns that weights and rules compare."""
+    return spec.correction_pair
+
+
 def _level(spec: LossSpec, options: Mapping[str, Any]) -> str:
     """Return the option `level`; "spec" is the one that the objective has its ratio at."""
     level = str(options.get("level", "token"))
@@ -85,11 +102,6 @@ def _level(spec: LossSpec, options: Mapping[str, Any]) -> str:
 def _product(spec: LossSpec) -> str:
     """Return the level of an objective whose ratio is not the geometric mean."""
     return "sequence" if spec.by_sequence else "token"
-
-
-def _kept(tokens: Tokens, spec: LossSpec, values: Floats, only: bool) -> Floats:
-    """Return the values, 0 where a rule does not allow the token and `only` asks for that."""
-    return np.where(tokens.kept(spec), values, 0.0) if only and spec.rejections else values
 
 
 def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:
@@ -129,7 +141,7 @@ def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active", kept: bool = F
         "dropped": dropped,
         "capped": ~dropped & _capped(tokens, spec),
     }
-    return _kept(tokens, spec, chosen[kind].astype(np.float64), kept)
+    return only_kept(tokens, spec, chosen[kind].astype(np.float64), kept)
 
 
 def _capped(tokens: Tokens, spec: LossSpec) -> NDArray[np.bool_]:
@@ -174,7 +186,7 @@ def kl(
     """
     d = clamped(tokens.log_ratio(new, old), clamp)
     value = _ESTIMATORS[estimator](d)
-    return _kept(tokens, spec, value if cap is None else np.clip(value, -cap, cap), kept)
+    return only_kept(tokens, spec, value if cap is None else np.clip(value, -cap, cap), kept)
 
 
 def ratio(
@@ -207,39 +219,7 @@ def ratio(
     if low is not None or high is not None:
         value = np.clip(value, low, high)
     with np.errstate(over="ignore"):
-        return _kept(tokens, spec, value if power == 1 else value**power, kept)
-
-
-def over_sequence(
-    tokens: Tokens,
-    spec: LossSpec,
-    *,
-    new: str = NEW,
-    old: str | None = OLD,
-    level: str = "geometric",
-    clamp: float | None = None,
-    factor: float = 1.0,
-    then: str | None = None,
-) -> Floats:
-    """Return f(factor * x) at every token, x the sequence's mean or sum of new - old (old None: of new).
-
-    level "geometric": the sum over length + `seq_eps`; "sequence": the sum. x is held within plus or minus
-    `clamp`. then "abs": the size; "expm1": exp - 1; None: as it is. With "expm1" a stored sequence without a
-    valid token, whose x is 0, counts as 0 too.
-    """
-    values = tokens.column(new) if old is None else tokens.log_ratio(new, old)
-    together = tokens.together()
-    total = together.total(values)
-    x = total if level == "sequence" else total / (together.lengths + spec.seq_eps)
-    x = factor * clamped(x, clamp)
-    with np.errstate(over="ignore"):
-        value = {None: x, "abs": np.abs(x), "expm1": np.expm1(x)}[then]
-    return together.spread(value)
-
-
-def kept(tokens: Tokens, spec: LossSpec) -> Floats:
-    """Return 1 where every rule allows the token, else 0."""
-    return tokens.kept(spec).astype(np.float64)
+        return only_kept(tokens, spec, value if power == 1 else value**power, kept)
 
 
 def gate(tokens: Tokens, spec: LossSpec, *, side: str = "chosen") -> Floats:
@@ -267,26 +247,6 @@ def difference(tokens: Tokens, spec: LossSpec, *, a: str, b: str) -> Floats:
 def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
     """Return a column as it is."""
     return tokens.column(role)
-
-
-def weight(
-    tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1, kept: bool = False
-) -> Floats:
-    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high".
-
-    `kept`: 0 where a rule does not allow the token.
-    """
-    weights = tokens.weights(spec)
-    if weights is None:
-        return _kept(tokens, spec, np.full(tokens.n, float(kind in ("applied", "raw"))), kept)
-    value: Floats = _kept(tokens, spec, np.asarray(getattr(weights, kind), dtype=np.float64), kept)
-    with np.errstate(over="ignore"):
-        return value if power == 1 else value**power
-
-
-def statistic(tokens: Tokens, spec: LossSpec, *, name: str, new: str = OLD, old: str = ROLLOUT) -> Floats:
-    """Return a statistic of rejection rules: "ratio" (its logarithm), "k1", "k2", "k3", "tv", "binary_kl"."""
-    return token_statistic(tokens.column(new), tokens.column(old), name)
 
 
 def value_error(
@@ -382,10 +342,10 @@ TERMS: dict[str, Term] = {
     "kl": Term(kl, _pair, _by_rules),
     "ratio": Term(ratio, _pair, _by_level),
     "column": Term(column, lambda spec, options: (options["role"],), _never),
-    "weight": Term(weight, lambda spec, options: spec.correction_pair, _by_spec),
-    "kept": Term(
-        kept, lambda spec, options: spec.correction_pair, lambda spec, o: _by_rules(spec, {"kept": True})
-    ),
+    "weight": Term(weight, _corrected, _by_weight),
+    "kept": Term(kept_term, _corrected, _by_any_rule),
+    "rejected": Term(rejected, _corrected, _by_any_rule),
+    "rule": Term(rule, _corrected, _by_any_rule),
     "over_sequence": Term(over_sequence, _over_sequence_roles, lambda spec, options: True),
     "gate": Term(gate, lambda spec, options: (NEW, OLD, "advantages"), _by_spec),
     "difference": Term(difference, lambda spec, options: (options["a"], options["b"]), _never),

@@ -55,17 +55,17 @@ class Tokens:
 
     def log_ratio(self, new: str = NEW, old: str = OLD) -> Floats:
         """Return the difference of two columns of log-probs."""
-        return self._once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
+        return self.once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
 
     def ratio(self, new: str = NEW, old: str = OLD, clamp: float | None = None) -> Floats:
         """Return exp of that difference, held within plus or minus `clamp` first."""
-        return self._once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
+        return self.once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
 
     def together(self) -> Sequences:
         """Return which tokens belong together; without sequences each token is one."""
         if self.sequences is None:
             ones = np.ones(self.n, dtype=np.int64)
-            return self._once("alone", lambda: Sequences(np.arange(self.n), ones))
+            return self.once("alone", lambda: Sequences(np.arange(self.n), ones))
         return self.sequences
 
     def weights(self, spec: LossSpec) -> Weights | None:
@@ -74,7 +74,7 @@ class Tokens:
         if rule is None or self._weights is not None:
             return self._weights
         pair = spec.correction_pair
-        weights = self._once(
+        weights = self.once(
             (rule, pair), lambda: importance_weights(self.log_ratio(*pair), self.together(), rule)
         )
         if spec.rollout_rs_action != "clamp" or not spec.rejections:
@@ -87,7 +87,7 @@ class Tokens:
         """Return which tokens satisfy every rule, (n,) bool."""
         if not spec.rejections:
             return np.ones(self.n, np.bool_)
-        return self._once(("kept", spec), lambda: self._satisfying(spec))
+        return self.once(("kept", spec), lambda: self._satisfying(spec))
 
     def _satisfying(self, spec: LossSpec) -> Bools:
         """Apply the rules."""
@@ -107,11 +107,11 @@ class Tokens:
         if spec.adv_level == "token":
             return given
         together = self.together()
-        return self._once("mean advantage", lambda: together.spread(together.mean(given)))
+        return self.once("mean advantage", lambda: together.spread(together.mean(given)))
 
     def terms(self, spec: LossSpec) -> ObjectiveTerms:
         """Return loss, gradient and clip decisions, weighted where the loss is."""
-        return self._once(spec, lambda: self._weighted(spec))
+        return self.once(spec, lambda: self._weighted(spec))
 
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
@@ -140,7 +140,7 @@ class Tokens:
         together = self.together()
         return together.spread(np.exp(together.mean(np.log(weights + 1e-10))))
 
-    def _once(self, key: Any, compute: Callable[[], Known]) -> Known:
+    def once(self, key: Any, compute: Callable[[], Known]) -> Known:
         """Return what is known under a key, computed at the first call."""
         if key not in self._known:
             self._known[key] = compute()

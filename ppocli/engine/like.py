@@ -78,7 +78,8 @@ def preset_value(
                 return None, s.nulls.get("policy_loss", NullNote("the input has no group_id"))
             value = one.factor * spec.loss_scale * mean
         values.append(value if nonfinite is None else float(nonfinite))
-    if s.totals.n_tokens == 0:
+    early = all(one.option("before") or one.term == METRIC for one in metric.measures)
+    if s.totals.n_tokens == 0 and not (early and s.totals.n_rejected):
         return None, NullNote("no valid token")
     result = metric.value(spec, tuple(values))
     if math.isfinite(result):

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 from goldens.presets import MAPPINGS
-from goldens.presets.asked import Asked, flips
+from goldens.presets.asked import flips, metrics_of
 from goldens.rows import NotExpressed, Row, Tally, arrays_of, close, tolerance
-
-import ppocli
 
 
 def covers(row: Row) -> bool:
@@ -40,13 +38,3 @@ def test_row(folder: Path, row: Row, tally: Tally) -> None:
         close(got, want, name, rel=tolerance(row, name), **room)
         tally.outputs[key] += 1
     tally.rows[key] += 1
-
-
-def metrics_of(asked: Asked) -> dict[str, float | None]:
-    """The framework's metrics as `evaluate` gives them; what is not finite as the number that it is."""
-    like = ppocli.evaluate(**asked.arrays, like=asked.like, **asked.settings).like
-    assert like is not None
-    out = dict(like.metrics)
-    for name, note in like.nulls.items():
-        out[name] = None if note.nonfinite is None else float(note.nonfinite)
-    return out

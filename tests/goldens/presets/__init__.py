@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import sb3
+from goldens.presets import sb3, verl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
 
-MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS
+MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS | verl.MAPPINGS
 """By the peer's function."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from goldens.rows import Arrays, Row
 
+import ppocli
+
 
 @dataclass
 class Asked:
@@ -33,6 +35,16 @@ class Asked:
     slack: dict[str, float] = field(default_factory=dict)
     bounds: tuple[float, ...] = ()
     decided: tuple[str, ...] = ()
+
+
+def metrics_of(asked: Asked) -> dict[str, float | None]:
+    """The framework's metrics as `evaluate` gives them; what is not finite as the number that it is."""
+    like = ppocli.evaluate(**asked.arrays, like=asked.like, **asked.settings).like
+    assert like is not None
+    out = dict(like.metrics)
+    for name, note in like.nulls.items():
+        out[name] = None if note.nonfinite is None else float(note.nonfinite)
+    return out
 
 
 Mapping = Callable[[Row, Arrays], Asked]
