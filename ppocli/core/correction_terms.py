@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 def only_kept(tokens: Tokens, spec: LossSpec, values: Floats, kept: bool) -> Floats:
-    """Return the values, 0 where a rule does not allow the token and `kept` asks for that."""
-    return np.where(tokens.kept(spec), values, 0.0) if kept and spec.rejections else values
+    """Return the values, 0 where a rule takes the token out and `kept` asks for that."""
+    if not kept or not spec.rejections or spec.rollout_rs_action == "clamp":
+        return values
+    return np.where(tokens.kept(spec), values, 0.0)
 
 
 def weight(

@@ -69,6 +69,9 @@ class Preset:
 
 FAMILIES: dict[str, str] = {
     "verl": "verl",
+    "openrlhf": "openrlhf",
+    "areal": "areal",
+    "skyrl": "skyrl",
     "sb3": "sb3",
 }
 """The module of each name before the colon."""

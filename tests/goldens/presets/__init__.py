@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import sb3, verl
+from goldens.presets import openrlhf, sb3, verl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
 
-MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS | verl.MAPPINGS
+MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS | verl.MAPPINGS | openrlhf.MAPPINGS
 """By the peer's function."""

@@ -19,9 +19,9 @@ class Asked:
 
     `names` maps a peer's output to the preset's metric where they differ, `factors` multiplies ours first (a
     peer that returns a sum where it logs a mean), `values` are numbers got otherwise, `missing` says why an
-    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions within
-    rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may decide
-    differently: outputs named in `decided` may then change by the share of the tokens there.
+    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions
+    within rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may
+    decide differently: outputs named in `decided` may then change by the share of the tokens there.
     """
 
     like: str
@@ -59,6 +59,12 @@ def inputs(arrays: Arrays, *roles: str) -> Arrays:
             values = arrays[role]
             out[role] = list(values) if values.ndim == 2 and values.shape[1] == 1 else values
     return out
+
+
+def dirty(arrays: Arrays) -> bool:
+    """Whether log-probs in the padding are not finite."""
+    padding = arrays["mask"] == 0
+    return any(not np.isfinite(arrays[name][padding]).all() for name in ("log_probs", "old_log_probs"))
 
 
 def flips(asked: Asked, arrays: Arrays, name: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from goldens.presets.asked import Asked, Mapping, inputs, metrics_of
+from goldens.presets.asked import Asked, Mapping, dirty, inputs, metrics_of
 from goldens.rows import Arrays, Row
 
 COLUMNS = ("log_probs", "old_log_probs", "advantages", "mask")
@@ -64,12 +64,6 @@ def divisors(settings: Row) -> dict[str, Any]:
         "loss_scale": info.get("dp_size", 1),
         "horizon": info.get("loss_scale_factor"),
     }
-
-
-def dirty(arrays: Arrays) -> bool:
-    """Whether log-probs in the padding are not finite."""
-    padding = arrays["mask"] == 0
-    return any(not np.isfinite(arrays[name][padding]).all() for name in ("log_probs", "old_log_probs"))
 
 
 def bypass(row: Row, arrays: Arrays) -> Asked:
