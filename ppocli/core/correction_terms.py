@@ -51,9 +51,8 @@ def weight(
         floor = 1.0 / cap if spec.rollout_is_low is None else spec.rollout_is_low
         chosen = {"mean_high": raw > cap, "mean_reached": raw >= floor, "under": raw < floor}[kind]
         value = chosen.astype(np.float64)
-    value = only_kept(tokens, spec, value, kept)
     with np.errstate(over="ignore"):
-        return value if power == 1 else value**power
+        return only_kept(tokens, spec, value if power == 1 else value**power, kept)
 
 
 def statistic(tokens: Tokens, spec: LossSpec, *, name: str, new: str = OLD, old: str = ROLLOUT) -> Floats:

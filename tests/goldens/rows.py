@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 Row = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -59,6 +58,9 @@ def close(got: Any, want: Any, name: str, *, rel: float, scale: float = 0.0, sla
         assert len(got) == len(want)
         for one, other in zip(got, want, strict=True):
             close(one, other, name, rel=rel, scale=scale, slack=slack)
+        return
+    if want is None:
+        assert got is None, name
         return
     target = WORDS.get(want) if isinstance(want, str) else want
     assert target is not None

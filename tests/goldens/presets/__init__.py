@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import openrlhf, sb3, verl
+from goldens.presets import areal, openrlhf, sb3, skyrl, verl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
 
-MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS | verl.MAPPINGS | openrlhf.MAPPINGS
+MAPPINGS: dict[str, Mapping] = (
+    sb3.MAPPINGS | verl.MAPPINGS | openrlhf.MAPPINGS | areal.MAPPINGS | skyrl.MAPPINGS
+)
 """By the peer's function."""
