@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def only_kept(tokens: Tokens, spec: LossSpec, values: Floats, kept: bool) -> Floats:
     """Return the values, 0 where a rule takes the token out and `kept` asks for that."""
-    if not kept or not spec.rejections or spec.rollout_rs_action == "clamp":
+    if not kept or not spec.rejections or spec.rollout_rs_mode == "clamp":
         return values
     return np.where(tokens.kept(spec), values, 0.0)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOKENS = re.compile(r"(token|stored)-(mean|sum|min|max|std|var)")
 _SEQUENCES = re.compile(r"(seq|row)-(mean|sum|min|max|std|var)-token-(mean|sum|min|max)")
-_OF_REDUCTION = ("ddof", "about", "mean_eps", "rows", "before")
+_OF_REDUCTION = ("ddof", "about", "mean_eps", "before")
 AGG = "agg"
 """The reduction that a `LossSpec` chooses with `agg`."""
 
@@ -68,8 +68,8 @@ class Measure:
         Multiplies the result.
     options : tuple of (name, value)
         Of the term; these are of the reduction: `ddof`, `about` (what second moments are taken about, for the
-        sake of rounding), `mean_eps` (instead of the spec's), `rows` (under "agg", means over sequences are
-        over all stored ones), `before` (over the tokens before rules drop some).
+        sake of rounding), `mean_eps` (instead of the spec's), `before` (over the tokens before rules drop
+        some).
     """
 
     term: str
@@ -160,7 +160,7 @@ def resolve(one: Measure, spec: LossSpec) -> Reduction:
     if one.reduce != AGG:
         return reduction(one.reduce)
     # The mean over groups is the engine's own metric: only its columns are asked for here.
-    over = "row" if one.option("rows") else "seq"
+    over = "row" if spec.count_empty else "seq"
     return {
         "token-mean": Reduction("token", "mean"),
         "token-sum": Reduction("token", "sum"),

@@ -131,7 +131,7 @@ def objective_terms(
     UsageProblem
         Something that the objective needs is missing.
     """
-    if not spec.by_sequence or sequences is None:
+    if not spec.shares_terms or sequences is None:
         return token_terms(log_probs, old_log_probs, advantages, spec, rollout_log_probs)
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
     if spec.objective == "sapo":

@@ -43,8 +43,8 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 
 SEQUENCE_RATIOS = ("geometric", "product")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
-RS_ACTIONS = ("drop", "zero", "clamp")
-LEVELS = ("token", "sequence")
+REJECTION_MODES = ("drop", "zero", "clamp")
+RATIO_LEVELS = ("token", "sequence")
 REF_KLS = ("k1", "k2", "k3", "abs")
 
 
@@ -74,10 +74,10 @@ class LossSpec:
         TRL bounds from above only: cispo_low = 0.
     sapo_tau_pos, sapo_tau_neg : float
         Temperatures of the gate for A > 0 and for all others; positive.
-    sapo_level : {"token", "sequence"}
-        sapo: the gate is on the token's ratio, or on its sequence's geometric mean.
     sequence_ratio : {"geometric", "product"}
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
+    ratio_level : {"token", "sequence"}
+        sapo: the ratio is the token's, or its sequence's geometric mean.
     gspo_token_gradient : bool
         gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
     dppo_weight_cap : float, optional
@@ -101,7 +101,7 @@ class LossSpec:
         verl.
     rollout_rs : tuple of str
         Rules that tokens must satisfy (`core.rollout_rules.parse_rejection`).
-    rollout_rs_action : {"drop", "zero", "clamp"}
+    rollout_rs_mode : {"drop", "zero", "clamp"}
         What happens to a token that a rule does not allow. "drop": it is left out, as if it were masked.
         "zero": its loss is 0 and it still counts. "clamp": its weight is held within the bounds of
         `rollout_is`, which then do not concern the other tokens.
@@ -118,6 +118,8 @@ class LossSpec:
         Divisor of a preset's loss instead of the number of tokens or sequences; positive.
     loss_scale : float
         Multiplies a preset's loss.
+    count_empty : bool
+        A preset's means over sequences also count those without a valid token, as 0.
     mean_eps : float
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
@@ -156,8 +158,8 @@ class LossSpec:
     cispo_high: float | None = None
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
-    sapo_level: str = "token"
     sequence_ratio: str = "geometric"
+    ratio_level: str = "token"
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
     dppo_kl_eps: float = 0.0
@@ -172,13 +174,14 @@ class LossSpec:
     rollout_is_mode: str = "truncate"
     rollout_is_clamp: float | None = None
     rollout_rs: tuple[str, ...] = ()
-    rollout_rs_action: str = "drop"
+    rollout_rs_mode: str = "drop"
     rollout_rs_prob_clamp: float = 0.0
     rollout_bypass: bool = False
     agg: str = "token-mean"
     horizon: int | None = None
     denominator: float | None = None
     loss_scale: float = 1.0
+    count_empty: bool = False
     mean_eps: float = 0.0
     seq_eps: float = 0.0
     ref_kl: str = "k3"
@@ -198,8 +201,8 @@ class LossSpec:
             object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
-        choose("sapo_level", self.sapo_level, LEVELS)
-        choose("adv_level", self.adv_level, LEVELS)
+        choose("ratio_level", self.ratio_level, RATIO_LEVELS)
+        choose("adv_level", self.adv_level, RATIO_LEVELS)
         choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
@@ -280,7 +283,7 @@ class LossSpec:
     @property
     def drops(self) -> bool:
         """Whether rules leave tokens out."""
-        return bool(self.rollout_rs) and self.rollout_rs_action == "drop"
+        return bool(self.rollout_rs) and self.rollout_rs_mode == "drop"
 
     @property
     def reads_rollout(self) -> bool:
@@ -295,17 +298,22 @@ class LossSpec:
         return "old_log_probs", "rollout_log_probs"
 
     @property
-    def by_sequence(self) -> bool:
+    def shares_terms(self) -> bool:
         """Whether the objective itself depends on whole sequences."""
         return self.objective in SEQUENCE_OBJECTIVES or (
-            self.objective == "sapo" and self.sapo_level == "sequence"
+            self.objective == "sapo" and self.ratio_level == "sequence"
         )
+
+    @property
+    def shares_ratio(self) -> bool:
+        """Whether the tokens of a sequence have one ratio, the geometric mean."""
+        return self.objective == "gspo" or self.ratio_level == "sequence"
 
     @property
     def needs_sequences(self) -> bool:
         """Whether a token's loss depends on which tokens belong together."""
         return (
-            self.by_sequence
+            self.shares_terms
             or self.adv_level == "sequence"
             or self.rollout_is not in ("none", "token")
             or any(rule.level != "token" for rule in self.rejections)
@@ -354,7 +362,7 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
 def _check_correction(spec: LossSpec) -> None:
     """Refuse rules that cannot be used, and bounds of a weight that is not asked for."""
     choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
-    choose("rollout_rs_action", spec.rollout_rs_action, RS_ACTIONS)
+    choose("rollout_rs_mode", spec.rollout_rs_mode, REJECTION_MODES)
     if spec.weight_rule is None:
         for name in ("rollout_is_cap", "rollout_is_low"):
             if getattr(spec, name) is not None:

@@ -96,12 +96,9 @@ def _level(spec: LossSpec, options: Mapping[str, Any]) -> str:
     level = str(options.get("level", "token"))
     if level != "spec":
         return level
-    return "geometric" if spec.by_sequence and spec.sequence_ratio == "geometric" else _product(spec)
-
-
-def _product(spec: LossSpec) -> str:
-    """Return the level of an objective whose ratio is not the geometric mean."""
-    return "sequence" if spec.by_sequence else "token"
+    if not spec.shares_ratio:
+        return "token"
+    return "geometric" if spec.sequence_ratio == "geometric" else "sequence"
 
 
 def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:

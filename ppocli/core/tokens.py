@@ -77,7 +77,7 @@ class Tokens:
         weights = self.once(
             (rule, pair), lambda: importance_weights(self.log_ratio(*pair), self.together(), rule)
         )
-        if spec.rollout_rs_action != "clamp" or not spec.rejections:
+        if spec.rollout_rs_mode != "clamp" or not spec.rejections:
             return weights
         kept = self.kept(spec)
         applied = np.where(kept, weights.raw, weights.applied)
@@ -116,14 +116,14 @@ class Tokens:
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
         plain = replace(spec, objective="ppo") if spec.objective == "decoupled" else spec
-        sequences = self.together() if plain.by_sequence else None
+        sequences = self.together() if plain.shares_terms else None
         advantages = self.advantages(spec)
         terms = objective_terms(self.columns[NEW], self.columns[OLD], advantages, plain, sequences=sequences)
         weights = self.weights(spec)
         factor = None if weights is None else weights.applied
         if factor is not None and spec.objective == "gmpo":
             factor = self._geometric(factor)
-        if spec.rejections and spec.rollout_rs_action == "zero":
+        if spec.rejections and spec.rollout_rs_mode == "zero":
             factor = np.where(self.kept(spec), 1.0 if factor is None else factor, 0.0)
         if factor is None:
             return terms

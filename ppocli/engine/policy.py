@@ -247,7 +247,7 @@ def loss_roles(spec: LossSpec) -> tuple[str, ...]:
 
 def _corrected(tokens: Tokens, spec: LossSpec) -> tuple[Bools, Weights | None]:
     """Return which tokens the rules of rejection keep, and the weights of those."""
-    if spec.rollout_rs_action != "drop":
+    if spec.rollout_rs_mode != "drop":
         return np.ones(tokens.n, dtype=np.bool_), None
     kept = tokens.kept(spec)
     weights = tokens.weights(spec)

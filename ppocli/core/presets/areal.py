@@ -38,7 +38,7 @@ def behaviour(spec: LossSpec) -> tuple[PresetMetric, ...]:
     left = measure("weight", power=0, kept=True)
     dropped = (measure("rejected"),)
     touched = (measure("weight", kind="low"), measure("weight", kind="high"))
-    outside = dropped if spec.rejections and spec.rollout_rs_action != "clamp" else touched
+    outside = dropped if spec.rejections and spec.rollout_rs_mode != "clamp" else touched
     return (
         actor(
             "behave_imp_weight/avg",
@@ -59,7 +59,7 @@ def behaviour(spec: LossSpec) -> tuple[PresetMetric, ...]:
     )  # fmt: skip
 
 
-RATIO = {"level": "spec", "kept": True}
+RATIO: dict[str, Any] = {"level": "spec", "kept": True}
 SHARED = (
     actor("actor_loss/avg", "clipped surrogate, weighted in the decoupled loss; token mean",
           measure("loss", AGG), kind="loss"),
@@ -89,7 +89,7 @@ AREAL = Preset(
     name="areal",
     title="AReaL",
     version="1.0.4",
-    spec={"value_clip": 0.5, "rollout_rs_action": "zero"},
+    spec={"value_clip": 0.5, "rollout_rs_mode": "zero"},
     metrics=(*SHARED, *VALUES),
     more=behaviour,
     aliases={ROLLOUT: ("logprobs",)},
@@ -103,7 +103,7 @@ DECOUPLED = replace(
         *AREAL.notes,
         "rejection_sampling: metric ratio is LEVEL_ratio:LOW_HIGH, kl_k1 the same with exp of its bounds, "
         "kl_k3 is k3_reverse; at the level of sequences metric ratio also has rollout_is geometric; "
-        "action clamp is rollout_rs_action clamp with the bounds as rollout_is_low and rollout_is_cap",
+        "action clamp is rollout_rs_mode clamp with the bounds as rollout_is_low and rollout_is_cap",
     ),
 )
 GSPO = replace(
@@ -130,7 +130,7 @@ SAPO = replace(
         *GATES,
         *VALUES,
     ),
-    notes=("importance_sampling_level sequence: sapo_level and adv_level sequence",),
+    notes=("importance_sampling_level sequence: ratio_level and adv_level sequence",),
 )
 
 PRESETS = {one.name: one for one in (AREAL, DECOUPLED, GSPO, SAPO)}

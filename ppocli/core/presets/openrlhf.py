@@ -58,7 +58,7 @@ OPENRLHF = Preset(
         "value_clip": 0.5,
         "ref_kl": "k1",
         "seq_eps": 1e-8,
-        "rollout_rs_action": "zero",
+        "rollout_rs_mode": "zero",
         "rollout_rs_prob_clamp": 1e-6,
     },
     metrics=(
@@ -119,10 +119,10 @@ OPENRLHF = Preset(
         "train/values",
     ),
     notes=(
-        "correction mode mask: rollout_is token and a rule (token_ ratio, binary_kl or tv; seq_mean_ the same); "
+        "correction mode mask: rollout_is token and a rule (token_ or seq_mean_ of ratio, binary_kl or tv); "
         "mode clip: rollout_is token with rollout_is_low and rollout_is_cap",
-        "the logged policy_loss, kl and entropy_loss are weighted by tokens twice: they agree with these where "
-        "all micro-batches have equally many tokens",
+        "the logged policy_loss, kl and entropy_loss are weighted by tokens twice: they agree with these "
+        "where all micro-batches have equally many tokens",
         "with several workers: denominator, and loss_scale = workers",
     ),
 )

@@ -18,7 +18,7 @@ LOSS, CLIP, VALUE = "policy/policy_loss", "policy/loss_metrics/clip_ratio", "cri
 
 def loss(text: str) -> PresetMetric:
     """Return the metric of the policy loss."""
-    return PresetMetric(LOSS, f"{text}; chosen aggregation", (measure("loss", AGG, rows=True),), kind="loss")
+    return PresetMetric(LOSS, f"{text}; chosen aggregation", (measure("loss", AGG),), kind="loss")
 
 
 def clip(text: str, *measures: Any, combine: Any = None) -> PresetMetric:
@@ -35,7 +35,7 @@ ACTIVE = clip(
     "clipped branch strictly chosen, sign of the advantage considered", measure("clip", kind="active")
 )
 NONE = clip("always 0", measure("clip", kind="dual"))
-APART = {"estimator": "abs", "new": OLD, "old": ROLLOUT}
+APART: dict[str, Any] = {"estimator": "abs", "new": OLD, "old": ROLLOUT}
 SHARED = (
     PresetMetric(
         "policy/policy_kl",
@@ -73,7 +73,7 @@ SKYRL = Preset(
     name="skyrl",
     title="SkyRL",
     version="0.4.0",
-    spec={"log_ratio_clamp": CLAMP, "value_clip": 0.2},
+    spec={"log_ratio_clamp": CLAMP, "value_clip": 0.2, "count_empty": True},
     metrics=(loss("clipped surrogate"), ACTIVE, *SHARED),
     aliases={OLD: ("action_log_probs",)},
     more=clipped_values,

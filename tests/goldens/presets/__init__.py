@@ -9,7 +9,11 @@ from goldens.presets import areal, openrlhf, sb3, skyrl, verl
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
 
-MAPPINGS: dict[str, Mapping] = (
-    sb3.MAPPINGS | verl.MAPPINGS | openrlhf.MAPPINGS | areal.MAPPINGS | skyrl.MAPPINGS
-)
+MAPPINGS: dict[str, Mapping] = {
+    **sb3.MAPPINGS,
+    **verl.MAPPINGS,
+    **openrlhf.MAPPINGS,
+    **areal.MAPPINGS,
+    **skyrl.MAPPINGS,
+}
 """By the peer's function."""

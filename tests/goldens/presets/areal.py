@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from goldens.presets.asked import Asked, Mapping, inputs, metrics_of
+from goldens.presets.asked import Asked, Mapping, inputs, metrics_of, term
 
+from ppocli.core.sequence_objectives import Sequences
 from ppocli.core.spec import LossSpec
 from ppocli.core.terms import value_error
 from ppocli.core.tokens import Tokens
@@ -40,7 +41,27 @@ def actor(row: Row, arrays: Arrays) -> Asked:
     asked.decided = (f"clip_mask{OVER_MASK}", f"dual_clip_mask{OVER_MASK}")
     if settings["decoupled"]:
         decoupled(settings["rejection_sampling"], arrays, asked)
+    sure = boundary(asked, arrays, sequence)
+    for name, kind in (("clip_mask", "active"), ("dual_clip_mask", "dual")):
+        # A decision that may go either way is taken from the peer.
+        ours = term(asked, "clip", kind=kind, kept=True)
+        asked.terms[name] = np.where(sure, ours, arrays[name][valid])
     return asked
+
+
+def boundary(asked: Asked, arrays: Arrays, sequence: bool) -> np.ndarray:
+    """The valid tokens whose ratio is not within rounding of a bound, (n,) bool."""
+    valid = arrays["mask"] != 0
+    log_ratio = (arrays["log_probs"] - arrays["old_log_probs"])[valid]
+    together = Sequences.from_ids(np.nonzero(valid)[0])
+    if sequence:
+        log_ratio = together.spread(together.mean(log_ratio))
+    sure = np.ones(log_ratio.size, bool)
+    for bound in asked.bounds:
+        if bound > 0.0:
+            width = max(4.0 * float(np.spacing(abs(math.log(bound)))), 1e-12 if sequence else 0.0)
+            sure &= (np.abs(log_ratio - math.log(bound)) > width) | (log_ratio == 0.0)
+    return sure
 
 
 def names() -> dict[str, str]:
@@ -66,6 +87,7 @@ def decoupled(rules: Row, arrays: Arrays, asked: Asked) -> None:
     asked.values[f"behave_mask{OVER_MASK}"] = 1.0 - metrics_of(asked)[f"{ACTOR}rs_filtered_fraction"]  # type: ignore[operator]
     if rules["action"] == "clamp":
         asked.values[f"behave_mask{OVER_MASK}"] = 1.0
+    asked.terms["behave_imp_weight"] = term(asked, "weight", kept=True)
     drift = np.abs(arrays["old_log_probs"] - arrays["rollout_log_probs"])[arrays["mask"] != 0]
     asked.scale[f"behave_approx_kl{OVER_MASK}"] = float(drift.mean())
 
@@ -78,7 +100,7 @@ def correction(rules: Row) -> dict[str, Any]:
     if rules["metric"] == "ratio" and rules["level"] == "sequence":
         out["rollout_is"] = "geometric"
     if rules["action"] == "clamp":
-        out |= {"rollout_is_low": low, "rollout_is_cap": high, "rollout_rs_action": "clamp"}
+        out |= {"rollout_is_low": low, "rollout_is_cap": high, "rollout_rs_mode": "clamp"}
     statistic = {"ratio": "ratio", "kl_k1": "ratio", "kl_k2": "k2", "kl_k3": "k3_reverse"}[rules["metric"]]
     if rules["metric"] == "kl_k1":
         low, high = 0.0 if rules["lower"] is None else math.exp(rules["lower"]), math.exp(high)
@@ -93,7 +115,7 @@ def sapo(row: Row, arrays: Arrays) -> Asked:
     asked.settings = {
         "sapo_tau_pos": settings["tau_pos"],
         "sapo_tau_neg": settings["tau_neg"],
-        "sapo_level": level,
+        "ratio_level": level,
         "adv_level": level,
     }
     difference = np.abs(arrays["log_probs"] - arrays["old_log_probs"])[arrays["mask"] != 0]

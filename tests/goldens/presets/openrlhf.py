@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from goldens.presets.asked import Asked, Mapping, dirty, inputs, metrics_of
+from goldens.presets.asked import Asked, Mapping, dirty, inputs, metrics_of, term
 
 if TYPE_CHECKING:
     from goldens.rows import Arrays, Row
 
+KL_CAP = 10.0
 COLUMNS = ("log_probs", "old_log_probs", "advantages", "mask")
 NAMES = {
     "loss": "train/policy_loss",
@@ -80,8 +81,14 @@ def approx_kl(row: Row, arrays: Arrays) -> Asked:
     columns = {role: arrays[role].astype(np.float32) for role in ("log_probs", "ref_log_probs")}
     columns |= {"old_log_probs": columns["log_probs"], "mask": arrays["mask"]}
     columns["advantages"] = np.zeros_like(columns["log_probs"])
-    settings = {"ref_kl": row["settings"]["kl_estimator"]}
-    return Asked("openrlhf", columns, settings, names={"token_mean": "train/kl"})
+    estimator = row["settings"]["kl_estimator"]
+    asked = Asked("openrlhf", columns, {"ref_kl": estimator}, names={"token_mean": "train/kl"})
+    asked.terms["kl"] = term(
+        asked, "kl", estimator=estimator, new="ref_log_probs", old="log_probs", cap=KL_CAP
+    )
+    asked.scale["kl"] = float(np.abs(asked.terms["kl"]).mean())
+    asked.float32 = ("kl", "token_mean")
+    return asked
 
 
 MAPPINGS: dict[str, Mapping] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from goldens.presets.asked import Asked, Mapping, dirty, inputs, metrics_of
-from goldens.rows import Arrays, Row
+from goldens.presets.asked import Asked, Mapping, dirty, inputs, metrics_of, term
+
+if TYPE_CHECKING:
+    from goldens.rows import Arrays, Row
 
 COLUMNS = ("log_probs", "old_log_probs", "advantages", "mask")
 EPS = 1e-8
@@ -71,9 +73,8 @@ def bypass(row: Row, arrays: Arrays) -> Asked:
     settings = row["settings"]
     reinforce = settings["loss_type"] == "reinforce"
     columns = inputs(arrays, *COLUMNS) | {"old_log_probs": arrays["rollout_log_probs"]}
-    asked = Asked(
-        "verl:bypass_mode_reinforce" if reinforce else "verl:bypass_mode", columns, names=dict(LOSS)
-    )
+    like = "verl:bypass_mode_reinforce" if reinforce else "verl:bypass_mode"
+    asked = Asked(like, columns, names=dict(LOSS))
     asked.settings = {
         "agg": settings["loss_agg_mode"],
         "clip_low": settings["clip_ratio_low"],
@@ -82,9 +83,8 @@ def bypass(row: Row, arrays: Arrays) -> Asked:
     }
     weights = {"rollout_is": settings["rollout_is"], "rollout_is_cap": settings["rollout_is_threshold"]}
     if reinforce:
-        asked.settings |= (
-            weights if settings["rollout_is"] else {"rollout_is": "none", "rollout_is_cap": None}
-        )
+        none = {"rollout_is": "none", "rollout_is_cap": None}
+        asked.settings |= weights if settings["rollout_is"] else none
     elif settings["rollout_is"]:
         # The clipped surrogate takes no weights; verl logs them all the same.
         logged = metrics_of(replace(asked, settings=asked.settings | weights))
@@ -114,6 +114,12 @@ def correction(row: Row, arrays: Arrays) -> Asked:
         asked.settings |= {"rollout_is": level, "rollout_is_cap": ends[-1]}
         if len(ends) == 2:
             asked.settings |= {"rollout_is_low": ends[0], "rollout_is_mode": "mask"}
+        weights = term(asked, "weight")
+        if settings.get("rollout_is_batch_normalize"):
+            weights = weights / metrics_of(asked)["rollout_corr/rollout_is_batch_norm_factor"]
+        asked.terms["rollout_is_weights"] = weights
+    asked.terms["modified_response_mask"] = term(asked, "kept")
+    asked.terms = {name: values for name, values in asked.terms.items() if name in arrays}
     return asked
 
 
@@ -149,6 +155,9 @@ def kl_penalty(row: Row, arrays: Arrays) -> Asked:
     n = int((arrays["mask"] != 0).sum())
     asked.names["masked_mean"] = "actor/kl_loss"
     asked.factors["masked_mean"] = n / (n + EPS)
+    clamps = {"clamp": 20.0, "cap": 10.0} if estimator["ref_kl"] == "k3" else {}
+    ends = {"new": "ref_log_probs", "old": "log_probs"}
+    asked.terms["kl"] = term(asked, "kl", estimator=estimator["ref_kl"], **ends, **clamps)
     whole = metrics_of(Asked("verl", on_policy(*pair), {**estimator, "agg": "token-sum"}))
     asked.values["sum_all"] = whole["actor/kl_loss"]
     return asked
