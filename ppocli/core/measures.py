@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TOKENS = re.compile(r"(token|stored)-(mean|sum|min|max|std|var)")
 _SEQUENCES = re.compile(r"(seq|row)-(mean|sum|min|max|std|var)-token-(mean|sum|min|max)")
+_OF_REDUCTION = ("ddof", "about", "mean_eps", "before")
 AGG = "agg"
 """The reduction that a `LossSpec` chooses with `agg`."""
 
@@ -66,7 +67,8 @@ class Measure:
     factor : float
         Multiplies the result.
     options : tuple of (name, value)
-        Of the term; `ddof` is of the reduction.
+        Of the term; these are of the reduction: `ddof`, `mean_eps` (instead of the spec's), `before` (over
+        the tokens before rules drop some).
     """
 
     term: str
@@ -81,7 +83,7 @@ class Measure:
     @property
     def term_options(self) -> dict[str, Any]:
         """The options of the term."""
-        return {name: value for name, value in self.options if name != "ddof"}
+        return {name: value for name, value in self.options if name not in _OF_REDUCTION}
 
 
 METRIC = "metric"
@@ -114,6 +116,8 @@ class PresetMetric:
         (spec, *values of the measures) to the number. None: there is one measure, and it is the number.
     kind : {"loss", "clip fraction", "approx KL", "value loss", ""}
         The column of `parity` that it belongs to.
+    optional : bool
+        Left out where a column that it needs is missing; any other metric is null then.
     """
 
     name: str
@@ -121,6 +125,7 @@ class PresetMetric:
     measures: tuple[Measure, ...]
     combine: Callable[..., float] | None = None
     kind: str = ""
+    optional: bool = False
 
     def value(self, spec: LossSpec, values: tuple[float, ...]) -> float:
         """Return the number, from the values of the measures."""
@@ -153,12 +158,15 @@ def resolve(one: Measure, spec: LossSpec) -> Reduction:
     """Return the reduction of a measure under a spec."""
     if one.reduce != AGG:
         return reduction(one.reduce)
+    # The mean over groups is the engine's own metric: only its columns are asked for here.
+    over = "row" if spec.count_empty else "seq"
     return {
         "token-mean": Reduction("token", "mean"),
         "token-sum": Reduction("token", "sum"),
-        "seq-mean-token-mean": Reduction("seq", "mean", "mean"),
-        "seq-mean-token-sum": Reduction("seq", "mean", "sum"),
-        "seq-mean-token-sum-norm": Reduction("seq", "mean", "sum"),
+        "seq-mean-token-mean": Reduction(over, "mean", "mean"),
+        "seq-mean-token-sum": Reduction(over, "mean", "sum"),
+        "seq-mean-token-sum-norm": Reduction(over, "mean", "sum"),
+        "group-mean": Reduction("token", "mean"),
     }[spec.agg]
 
 
@@ -172,9 +180,11 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
     how = resolve(one, spec)
     if how.statistic in ("min", "max"):
         edge = sums.low if how.statistic == "min" else sums.high
-        return one.factor * edge if sums.n else math.nan
+        if how.over == "row" and sums.n < sums.n_stored:
+            edge = min(edge, 0.0) if how.statistic == "min" else max(edge, 0.0)
+        return one.factor * edge if math.isfinite(edge) else math.nan
     if how.statistic in ("std", "var"):
-        return one.factor * _deviation(one, sums, how.statistic)
+        return one.factor * _deviation(one, sums, spec, how.statistic)
     n: float = sums.n_stored if how.over in ("stored", "row") else sums.n
     value = sums.total
     if one.reduce == AGG:
@@ -188,14 +198,19 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
         return one.factor * value
     if n == 0:
         return math.nan
-    return one.factor * value / (n + (spec.mean_eps if how.over == "token" else 0.0))
+    eps = one.option("mean_eps", spec.mean_eps) if how.over == "token" else 0.0
+    return one.factor * value / (n + eps)
 
 
-def _deviation(one: Measure, sums: Sums, statistic: str) -> float:
+def _deviation(one: Measure, sums: Sums, spec: LossSpec, statistic: str) -> float:
     """Return the standard deviation or the variance of the summands."""
-    ddof = one.option("ddof", 0)
-    if sums.n <= ddof:
+    ddof, n, square = one.option("ddof", 0), sums.n, sums.square
+    if resolve(one, spec).over == "row":  # those without a token are 0
+        n = sums.n_stored
+        if sums.n:
+            square += sums.total**2 / sums.n - sums.total**2 / n
+    if n <= ddof:
         return math.nan
     # Equal values vary by nothing, whatever their mean is rounded to.
-    variance = 0.0 if sums.low == sums.high else max(sums.square, 0.0) / (sums.n - ddof)
+    variance = 0.0 if sums.low == sums.high and n == sums.n else max(square, 0.0) / (n - ddof)
     return variance if statistic == "var" else math.sqrt(variance)

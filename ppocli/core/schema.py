@@ -16,6 +16,9 @@ from ppocli.core.spec import (
     ADV_NORM_UNITS,
     AGGREGATIONS,
     OBJECTIVES,
+    RATIO_LEVELS,
+    REF_KLS,
+    REJECTION_MODES,
     ROLLOUT_IS,
     SEQUENCE_RATIOS,
     LossSpec,
@@ -163,6 +166,10 @@ def _settings() -> Schema:
         "adv_norm_unit": ADV_NORM_UNITS,
         "sequence_ratio": SEQUENCE_RATIOS,
         "rollout_is": ROLLOUT_IS,
+        "rollout_rs_mode": REJECTION_MODES,
+        "ratio_level": RATIO_LEVELS,
+        "adv_level": RATIO_LEVELS,
+        "ref_kl": REF_KLS,
         "adv_norm_form": ADV_NORM_FORMS,
     }
     properties: Schema = {}

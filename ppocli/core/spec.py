@@ -48,6 +48,9 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 
 SEQUENCE_RATIOS = ("geometric", "product")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
+REJECTION_MODES = ("drop", "zero", "clamp")
+RATIO_LEVELS = ("token", "sequence")
+REF_KLS = ("k1", "k2", "k3", "abs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class LossSpec:
         Temperatures of the gate for A > 0 and for all others; positive.
     sequence_ratio : {"geometric", "product"}
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
+    ratio_level : {"token", "sequence"}
+        sapo: the ratio is the token's, or its sequence's geometric mean.
     gspo_token_gradient : bool
         gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
     dppo_weight_cap : float, optional
@@ -97,9 +102,19 @@ class LossSpec:
     rollout_is_mode : {"truncate", "mask"}
         A weight outside the bounds is held at the bound, or 0.
     rollout_is_clamp : float, optional
-        The logarithm of the weight is held within plus or minus this; 20 in verl.
+        The logarithm of the weight, and the log-ratio in rules, is held within plus or minus this; 20 in
+        verl.
     rollout_rs : tuple of str
-        Rules by which tokens are dropped, as if they were masked (`core.rollout_rules.parse_rejection`).
+        Rules that tokens must satisfy (`core.rollout_rules.parse_rejection`).
+    rollout_rs_mode : {"drop", "zero", "clamp"}
+        What happens to a token that a rule does not allow. "drop": it is left out, as if it were masked.
+        "zero": its loss is 0 and it still counts. "clamp": its weight is held within the bounds of
+        `rollout_is`, which then do not concern the other tokens.
+    rollout_rs_prob_clamp : float
+        binary_kl in a rule: probabilities are held this far from 0 and 1; 1e-6 in OpenRLHF.
+    rollout_bypass : bool
+        `old_log_probs` are those of the rollout policy: weights and rules compare `log_probs` with them, and
+        `rollout_log_probs` are not needed.
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
@@ -108,10 +123,16 @@ class LossSpec:
         Divisor of a preset's loss instead of the number of tokens or sequences; positive.
     loss_scale : float
         Multiplies a preset's loss.
+    count_empty : bool
+        A preset's means over sequences also count those without a valid token, as 0.
     mean_eps : float
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
         Added to a sequence's number of tokens in the means of a preset; at least 0.
+    ref_kl : {"k1", "k2", "k3", "abs"}
+        Estimator of the KL from the reference in a preset's metrics.
+    adv_level : {"token", "sequence"}
+        "sequence": each token has the mean advantage of its sequence.
     adv_norm : {"none", "batch", "minibatch:N", "group"}
         (A - mean) / (std + eps), with the statistics of the whole input, of every N stored rows, or of each
         (step, group_id). A scope of one value is left as it is.
@@ -158,6 +179,7 @@ class LossSpec:
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
     sequence_ratio: str = "geometric"
+    ratio_level: str = "token"
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
     dppo_kl_eps: float = 0.0
@@ -172,12 +194,18 @@ class LossSpec:
     rollout_is_mode: str = "truncate"
     rollout_is_clamp: float | None = None
     rollout_rs: tuple[str, ...] = ()
+    rollout_rs_mode: str = "drop"
+    rollout_rs_prob_clamp: float = 0.0
+    rollout_bypass: bool = False
     agg: str = "token-mean"
     horizon: int | None = None
     denominator: float | None = None
     loss_scale: float = 1.0
+    count_empty: bool = False
     mean_eps: float = 0.0
     seq_eps: float = 0.0
+    ref_kl: str = "k3"
+    adv_level: str = "token"
     adv_norm: str = "none"
     adv_norm_unit: str = "token"
     adv_norm_ddof: int = 0
@@ -198,6 +226,9 @@ class LossSpec:
             object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
+        choose("ratio_level", self.ratio_level, RATIO_LEVELS)
+        choose("adv_level", self.adv_level, RATIO_LEVELS)
+        choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm.partition(":")[0], ADV_NORMS)
         choose("--adv-norm-unit", self.adv_norm_unit, ADV_NORM_UNITS)
@@ -266,7 +297,7 @@ class LossSpec:
 
     @property
     def needs_rollout(self) -> bool:
-        """Whether rollout_log_probs are needed."""
+        """Whether the loss is corrected for tokens of another policy."""
         return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
 
     @property
@@ -282,13 +313,48 @@ class LossSpec:
     @property
     def in_kernels(self) -> bool:
         """Whether the compiled kernels compute the loss; any other one is computed beside them."""
-        return self.objective == "ppo" and not self.needs_rollout and not self.scoped
+        return (
+            self.objective == "ppo"
+            and not self.needs_rollout
+            and self.adv_level == "token"
+            and not self.scoped
+        )
+
+    @property
+    def drops(self) -> bool:
+        """Whether rules leave tokens out."""
+        return bool(self.rollout_rs) and self.rollout_rs_mode == "drop"
+
+    @property
+    def reads_rollout(self) -> bool:
+        """Whether the column rollout_log_probs is needed."""
+        return self.needs_rollout and not self.rollout_bypass
+
+    @property
+    def correction_pair(self) -> tuple[str, str]:
+        """The columns that weights and rules compare: of the loss's policy, of the one that sampled."""
+        if self.rollout_bypass:
+            return "log_probs", "old_log_probs"
+        return "old_log_probs", "rollout_log_probs"
+
+    @property
+    def shares_terms(self) -> bool:
+        """Whether the objective itself depends on whole sequences."""
+        return self.objective in SEQUENCE_OBJECTIVES or (
+            self.objective == "sapo" and self.ratio_level == "sequence"
+        )
+
+    @property
+    def shares_ratio(self) -> bool:
+        """Whether the tokens of a sequence have one ratio, the geometric mean."""
+        return self.objective == "gspo" or self.ratio_level == "sequence"
 
     @property
     def needs_sequences(self) -> bool:
         """Whether a token's loss depends on which tokens belong together."""
         return (
-            self.objective in SEQUENCE_OBJECTIVES
+            self.shares_terms
+            or self.adv_level == "sequence"
             or self.rollout_is not in ("none", "token")
             or any(rule.level != "token" for rule in self.rejections)
         )
@@ -313,6 +379,7 @@ _AT_LEAST_0 = (
     "vespo_k_neg",
     "mean_eps",
     "seq_eps",
+    "rollout_rs_prob_clamp",
 )
 _ABOVE_0 = (
     "log_ratio_ceiling",
@@ -344,8 +411,9 @@ def _check_minibatch(adv_norm: str) -> None:
 def _check_correction(spec: LossSpec) -> None:
     """Refuse rules that cannot be used, and bounds of a weight that is not asked for."""
     choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
+    choose("rollout_rs_mode", spec.rollout_rs_mode, REJECTION_MODES)
     if spec.weight_rule is None:
-        for name in ("rollout_is_cap", "rollout_is_low", "rollout_is_clamp"):
+        for name in ("rollout_is_cap", "rollout_is_low"):
             if getattr(spec, name) is not None:
                 hint = "--rollout-is token, sequence or geometric"
                 raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ppocli.core import reference, token_objectives
-from ppocli.core.rollout_correction import importance_weights
+from ppocli.core.rollout_correction import Weights, importance_weights, kept_by_all, reject
 from ppocli.core.sequence_objectives import Sequences, objective_terms
-from ppocli.core.spec import SEQUENCE_OBJECTIVES
 from ppocli.core.token_objectives import ObjectiveTerms
 
 if TYPE_CHECKING:
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ppocli.core.rollout_correction import Weights
     from ppocli.core.spec import LossSpec
 
     Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
 
 Known = TypeVar("Known")
 NEW, OLD, ROLLOUT, REF = "log_probs", "old_log_probs", "rollout_log_probs", "ref_log_probs"
@@ -56,17 +55,17 @@ class Tokens:
 
     def log_ratio(self, new: str = NEW, old: str = OLD) -> Floats:
         """Return the difference of two columns of log-probs."""
-        return self._once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
+        return self.once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
 
     def ratio(self, new: str = NEW, old: str = OLD, clamp: float | None = None) -> Floats:
         """Return exp of that difference, held within plus or minus `clamp` first."""
-        return self._once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
+        return self.once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
 
     def together(self) -> Sequences:
         """Return which tokens belong together; without sequences each token is one."""
         if self.sequences is None:
             ones = np.ones(self.n, dtype=np.int64)
-            return self._once("alone", lambda: Sequences(np.arange(self.n), ones))
+            return self.once("alone", lambda: Sequences(np.arange(self.n), ones))
         return self.sequences
 
     def weights(self, spec: LossSpec) -> Weights | None:
@@ -74,12 +73,45 @@ class Tokens:
         rule = spec.weight_rule
         if rule is None or self._weights is not None:
             return self._weights
-        log_ratio = self.log_ratio(OLD, ROLLOUT)
-        return self._once(rule, lambda: importance_weights(log_ratio, self.together(), rule))
+        pair = spec.correction_pair
+        weights = self.once(
+            (rule, pair), lambda: importance_weights(self.log_ratio(*pair), self.together(), rule)
+        )
+        if spec.rollout_rs_mode != "clamp" or not spec.rejections:
+            return weights
+        kept = self.kept(spec)
+        applied = np.where(kept, weights.raw, weights.applied)
+        return Weights(weights.raw, applied, weights.low & ~kept, weights.high & ~kept)
+
+    def kept(self, spec: LossSpec) -> Bools:
+        """Return which tokens satisfy every rule, (n,) bool."""
+        if not spec.rejections:
+            return np.ones(self.n, np.bool_)
+        return self.once(("kept", spec), lambda: self._satisfying(spec))
+
+    def _satisfying(self, spec: LossSpec) -> Bools:
+        """Apply the rules."""
+        numerator, denominator = (self.columns[role] for role in spec.correction_pair)
+        clamp, prob_clamp = spec.rollout_is_clamp, spec.rollout_rs_prob_clamp
+        decisions = [
+            reject(
+                numerator, denominator, self.together(), rule, log_ratio_clamp=clamp, prob_clamp=prob_clamp
+            )
+            for rule in spec.rejections
+        ]
+        return kept_by_all(decisions, self.n)
+
+    def advantages(self, spec: LossSpec) -> Floats:
+        """Return the advantages of the loss: those of the tokens, or their sequence's mean."""
+        given = self.columns["advantages"]
+        if spec.adv_level == "token":
+            return given
+        together = self.together()
+        return self.once("mean advantage", lambda: together.spread(together.mean(given)))
 
     def terms(self, spec: LossSpec) -> ObjectiveTerms:
         """Return loss, gradient and clip decisions, weighted where the loss is."""
-        return self._once(spec, lambda: self._weighted(spec))
+        return self.once(spec, lambda: self._weighted(spec))
 
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
@@ -88,19 +120,31 @@ class Tokens:
             # Its weights are those of tokens unless another level is asked for; bounds need one.
             level = "token" if spec.rollout_is == "none" else spec.rollout_is
             plain = replace(spec, objective="ppo", rollout_is=level)
-        sequences = self.together() if plain.objective in SEQUENCE_OBJECTIVES else None
-        terms = objective_terms(
-            self.columns[NEW], self.columns[OLD], self.columns["advantages"], plain, sequences=sequences
-        )
+        sequences = self.together() if plain.shares_terms else None
+        advantages = self.advantages(spec)
+        terms = objective_terms(self.columns[NEW], self.columns[OLD], advantages, plain, sequences=sequences)
         weights = self.weights(spec)
-        if weights is None:
+        factor = None if weights is None else weights.applied
+        if factor is not None and spec.objective == "gmpo":
+            factor = self._geometric(factor)
+        if spec.rejections and spec.rollout_rs_mode == "zero":
+            factor = np.where(self.kept(spec), 1.0 if factor is None else factor, 0.0)
+        if factor is None:
             return terms
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = token_objectives.product(weights.applied, terms.loss) + 0.0
-            gradient = token_objectives.product(weights.applied, terms.gradient) + 0.0
+            loss = token_objectives.product(factor, terms.loss) + 0.0
+            gradient = token_objectives.product(factor, terms.gradient) + 0.0
         return ObjectiveTerms(loss, gradient, terms.masks)
 
-    def _once(self, key: Any, compute: Callable[[], Known]) -> Known:
+    def _geometric(self, weights: Floats) -> Floats:
+        """Return the geometric mean of a sequence's weights, which gmpo has inside its own mean.
+
+        With 1e-10 added to each, as in verl: a weight of 0 does not erase its sequence.
+        """
+        together = self.together()
+        return together.spread(np.exp(together.mean(np.log(weights + 1e-10))))
+
+    def once(self, key: Any, compute: Callable[[], Known]) -> Known:
         """Return what is known under a key, computed at the first call."""
         if key not in self._known:
             self._known[key] = compute()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppocli.core.measures import AGG, Measure, measure
-from ppocli.core.tokens import ROLLOUT
-from ppocli.engine.aggregates import POLICY, horizon_of
+from ppocli.engine.aggregates import horizon_of
 from ppocli.engine.measures import Wanted
+from ppocli.engine.summary import roles_of
 
 if TYPE_CHECKING:
     from ppocli.core.spec import LossSpec
@@ -30,7 +30,6 @@ WEIGHTS: dict[str, Measure] = {
 
 SUM, SUM_OF_SQUARES = measure("weight", "token-sum"), measure("weight", "token-sum", power=2)
 LOSS = measure("loss", AGG)
-ROLES = ("old_log_probs", ROLLOUT)
 
 
 def uncorrected(spec: LossSpec) -> LossSpec:
@@ -59,20 +58,21 @@ def wanted_of(spec: LossSpec) -> tuple[Wanted, ...]:
 def put_correction(s: Summary, measures: MeasureSet) -> None:
     """Enter the metrics of the correction."""
     spec, n = s.spec, s.totals.n_tokens + s.totals.n_rejected
-    if spec.rejections:
-        s.put("rollout_rejected_frac", s.totals.n_rejected / n if n else math.nan, ROLES)
+    roles = spec.correction_pair
+    if spec.drops and n:
+        s.put_share("rollout_rejected_frac", s.totals.n_rejected / n, roles)
     if spec.weight_rule is not None:
         for name, one in WEIGHTS.items():
             value, tally = _value(s, measures, Wanted(spec, one))
-            s.put(name, value, ROLES, tally)
+            s.put(name, value, roles, tally)
         total, tally = _value(s, measures, Wanted(spec, SUM))
         squares, more = _value(s, measures, Wanted(spec, SUM_OF_SQUARES))
         bad = sum(tally) + sum(more)
         share = total * total / (n * squares) if n and 0.0 < squares < math.inf else math.nan
-        s.put("rollout_weight_ess_frac", min(share, 1.0), ROLES, (bad, 0, 0), why="the weights are all 0")
+        s.put("rollout_weight_ess_frac", min(share, 1.0), roles, (bad, 0, 0), why="the weights are all 0")
     if spec.agg != "group-mean":
         value, tally = _value(s, measures, Wanted(uncorrected(spec), LOSS))
-        s.put("policy_loss_uncorrected", value, (*POLICY, ROLLOUT), tally)
+        s.put("policy_loss_uncorrected", value, roles_of("policy", spec), tally)
 
 
 def _value(s: Summary, measures: MeasureSet, one: Wanted) -> tuple[float, Tally]:

@@ -345,11 +345,11 @@ def start_kernels(run: Run, threads: int | None) -> None:
 
 def _like(run: Run, passes: Passes, s: Summary) -> LikeReport | None:
     """Return the metrics of the framework that was asked for."""
-    if run.like is None or passes.job.after is None:
+    if run.like is None or not passes.job.sets:
         return None
     from ppocli.engine.like import like_report
 
-    return like_report(run.like, run.spec, passes.job.after, s)
+    return like_report(run.like, run.spec, passes.job.sets, s)
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

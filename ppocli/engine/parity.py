@@ -125,13 +125,13 @@ def _measure(
             continue
         run.inputs.append(report)
     total = passes.finish(run.inputs)
-    s, measures = summarise(total, run.spec), passes.job.after
+    s, sets = summarise(total, run.spec), passes.job.sets
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     return ParityReport(
         settings={**given, **run.reading},
         inputs=tuple(run.inputs),
         skipped=tuple(run.skipped),
-        frameworks=tuple(_framework(one, specs.get(one.name), refused, measures, s) for one in chosen),
+        frameworks=tuple(_framework(one, specs.get(one.name), refused, sets, s) for one in chosen),
         n_tokens=total.n_tokens,
         exit_code=int(code),
         run={"seconds": time.perf_counter() - began, "threads": _jit.thread_count()},
@@ -139,12 +139,10 @@ def _measure(
 
 
 def _framework(
-    one: Preset, spec: LossSpec | None, refused: Mapping[str, str], measures: MeasureSet | None, s: Summary
+    one: Preset, spec: LossSpec | None, refused: Mapping[str, str], sets: Sequence[MeasureSet], s: Summary
 ) -> Framework:
     """Return the cells of one framework."""
-    cells = {
-        metric.kind: _cell(one, metric, spec, refused, measures, s) for metric in one.metrics if metric.kind
-    }
+    cells = {metric.kind: _cell(one, metric, spec, refused, sets, s) for metric in one.metrics if metric.kind}
     return Framework(one.name, one.title, one.version, _differing(spec), cells)
 
 
@@ -153,15 +151,15 @@ def _cell(
     metric: PresetMetric,
     spec: LossSpec | None,
     refused: Mapping[str, str],
-    measures: MeasureSet | None,
+    sets: Sequence[MeasureSet],
     s: Summary,
 ) -> ParityCell:
     """Return one number with its definition, or why there is none."""
     from ppocli.engine.like import preset_value
 
-    if spec is None or measures is None:
+    if spec is None:
         return ParityCell(metric.name, None, metric.text, NullNote(refused.get(one.name, "not computed")))
-    value, note = preset_value(one, metric, spec, measures, s)
+    value, note = preset_value(one, metric, spec, sets, s)
     return ParityCell(metric.name, value, metric.text, note)
 
 

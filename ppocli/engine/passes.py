@@ -90,8 +90,11 @@ class Passes:
         scales |= self._scales_of([spec for spec in others if spec.adv_norm == "batch"], run)
         plain = uncorrected(self.spec)
         scoped = (self.spec, plain) if self.spec.scoped else ()
-        measures = MeasureSet(wanted, scales, scoped)
-        before = MeasureSet(wanted_of(self.spec), {plain: (shift, scale)} if scales else {}, scoped)
+        # Where rules leave tokens out, some measures are over all of them; otherwise there is one set.
+        early = tuple(one for one in wanted if self.spec.drops and one.measure.option("before"))
+        of_all = scales | ({plain: (shift, scale)} if self.spec in scales else {})
+        before = MeasureSet((*wanted_of(self.spec), *early), of_all, scoped)
+        after = MeasureSet([one for one in wanted if one not in early], scales, scoped)
         self.job = Job(
             self.spec,
             # The kernels take it that finite columns give finite advantages.
@@ -100,7 +103,7 @@ class Passes:
             scale=scale,
             scale_of=None if self.scopes is None else self.scopes.scale_of,
             before=before if before.wanted else None,
-            after=measures if measures.wanted else None,
+            after=after if after.wanted else None,
         )
         return settings
 

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+STORED = "stored mask"
+"""The mask as it was before rules left tokens out."""
+
+MASKS = ("mask", STORED)
+"""Arrays that begin as 1 where a file has none."""
+
 
 @dataclass(slots=True, eq=False)
 class Span:
@@ -45,7 +51,7 @@ class Span:
     def writable(self, name: str, dtype: Any) -> Array:
         """Return an array of this span's own; a new one begins with zeros, a mask with nothing masked."""
         if name not in self.arrays:
-            begin = np.ones if name.startswith("mask") else np.zeros
+            begin = np.ones if name in MASKS else np.zeros
             self.arrays[name] = begin(self.n_tokens, dtype=dtype)
         elif name not in self.own:
             # What was read may be the caller's own memory.

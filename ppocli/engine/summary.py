@@ -208,6 +208,13 @@ class Summary:
             if where is not None and name.endswith(("_min", "_max")):
                 self.places[name] = where
 
+    def put_share(self, name: str, value: float, roles: Sequence[str]) -> None:
+        """Enter a share that is known even where every token was dropped."""
+        if self.totals.n_tokens:
+            self.put(name, value, roles)
+        else:
+            self._enter(name, value)
+
     def put_null(self, name: str, reason: str, nonfinite: Nonfinite | None = None) -> None:
         """Enter a metric that cannot be said."""
         self._null(name, reason, nonfinite)
@@ -264,7 +271,7 @@ def _kind(value: float) -> Nonfinite:
 def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
     """Return the columns of a selection, with those that a value clip or a correction adds."""
     clipped = selection == "value" and spec.value_clip is not None
-    corrected = selection == "policy" and spec.needs_rollout
+    corrected = selection == "policy" and spec.reads_rollout
     more = (*(("old_values",) if clipped else ()), *(("rollout_log_probs",) if corrected else ()))
     return (*SELECTIONS[selection], *more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import classic, rlinf, sb3, torchrl
+from goldens.presets import areal, classic, openrlhf, rlinf, sb3, skyrl, torchrl, verl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -14,5 +14,9 @@ MAPPINGS: dict[str, Mapping] = {
     **classic.MAPPINGS,
     **torchrl.MAPPINGS,
     **rlinf.MAPPINGS,
+    **verl.MAPPINGS,
+    **openrlhf.MAPPINGS,
+    **areal.MAPPINGS,
+    **skyrl.MAPPINGS,
 }
 """By the peer's function."""

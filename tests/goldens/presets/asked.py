@@ -11,6 +11,10 @@ import numpy as np
 from goldens.rows import Arrays, Row
 
 import ppocli
+from ppocli.core.presets import preset
+from ppocli.core.sequence_objectives import Sequences
+from ppocli.core.terms import TERMS
+from ppocli.core.tokens import Tokens
 
 
 @dataclass
@@ -46,6 +50,16 @@ class Asked:
     terms: dict[str, np.ndarray] = field(default_factory=dict)
 
 
+def term(asked: Asked, name: str, **options: Any) -> np.ndarray:
+    """A term of the preset's vocabulary at every valid token, (n,), under the settings asked for."""
+    given = {role: np.stack(list(values)) for role, values in asked.arrays.items()}
+    valid = given["mask"] != 0 if "mask" in given else np.ones(given["log_probs"].shape, bool)
+    columns = {role: values[valid].astype(float) for role, values in given.items()}
+    tokens = Tokens(columns, Sequences.from_ids(np.nonzero(valid)[0]))
+    values: np.ndarray = TERMS[name].compute(tokens, preset(asked.like).loss_spec(asked.settings), **options)
+    return values
+
+
 Mapping = Callable[[Row, Arrays], Asked]
 """A row and its arrays by role in, the call out. Raises NotExpressed with the reason."""
 
@@ -58,6 +72,12 @@ def inputs(arrays: Arrays, *roles: str) -> Arrays:
             values = arrays[role]
             out[role] = list(values) if values.ndim == 2 and values.shape[1] == 1 else values
     return out
+
+
+def dirty(arrays: Arrays) -> bool:
+    """Whether log-probs in the padding are not finite."""
+    padding = arrays["mask"] == 0
+    return any(not np.isfinite(arrays[name][padding]).all() for name in ("log_probs", "old_log_probs"))
 
 
 def flips(asked: Asked, arrays: Arrays, name: str) -> float:
