@@ -23,6 +23,11 @@ _SEQUENCES = re.compile(r"(seq|row)-(mean|sum|min|max|std|var)-token-(mean|sum|m
 AGG = "agg"
 """The reduction that a `LossSpec` chooses with `agg`."""
 
+VOTES = {"vote-mean": "mean", "vote-min": "min", "vote-max": "max"}
+"""Over tokens, or over stored sequences where the tokens of each share one ratio, one vote each.
+
+With the option by="weight": where they share one weight against the rollout policy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -62,12 +67,12 @@ class Measure:
     term : str
         A name of `core.terms.TERMS`.
     reduce : str
-        As `reduction` reads it, or "agg": the one that the `LossSpec` chooses.
+        As `reduction` reads it, "agg": the one that the `LossSpec` chooses, or one of `VOTES`.
     factor : float
         Multiplies the result.
     options : tuple of (name, value)
-        Of the term; `ddof` and `about` (what second moments are taken about, for the sake of rounding) are of
-        the reduction.
+        Of the term; `ddof`, `by` and `about` (what second moments are taken about, for the sake of rounding)
+        are of the reduction.
     """
 
     term: str
@@ -82,7 +87,7 @@ class Measure:
     @property
     def term_options(self) -> dict[str, Any]:
         """The options of the term."""
-        return {name: value for name, value in self.options if name not in ("ddof", "about")}
+        return {name: value for name, value in self.options if name not in ("ddof", "about", "by")}
 
 
 METRIC = "metric"
@@ -96,7 +101,7 @@ def own_metric(name: str, factor: float = 1.0) -> Measure:
 
 def measure(term: str, reduce: str = "token-mean", factor: float = 1.0, **options: Any) -> Measure:
     """Return a measure; `options` are those of its term."""
-    if reduce != AGG:
+    if reduce != AGG and reduce not in VOTES:
         reduction(reduce)
     return Measure(term, reduce, factor, tuple(sorted(options.items())))
 
@@ -152,14 +157,19 @@ class Sums:
 
 def resolve(one: Measure, spec: LossSpec) -> Reduction:
     """Return the reduction of a measure under a spec."""
+    if one.reduce in VOTES:
+        weights = one.option("by") == "weight"
+        shared = spec.rollout_is in ("sequence", "geometric") if weights else spec.shares_ratio
+        return Reduction("row" if shared else "token", VOTES[one.reduce], "mean" if shared else None)
     if one.reduce != AGG:
         return reduction(one.reduce)
+    sequences = "row" if spec.count_empty else "seq"
     return {
         "token-mean": Reduction("token", "mean"),
         "token-sum": Reduction("token", "sum"),
-        "seq-mean-token-mean": Reduction("seq", "mean", "mean"),
-        "seq-mean-token-sum": Reduction("seq", "mean", "sum"),
-        "seq-mean-token-sum-norm": Reduction("seq", "mean", "sum"),
+        "seq-mean-token-mean": Reduction(sequences, "mean", "mean"),
+        "seq-mean-token-sum": Reduction(sequences, "mean", "sum"),
+        "seq-mean-token-sum-norm": Reduction(sequences, "mean", "sum"),
     }[spec.agg]
 
 
@@ -173,6 +183,8 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
     how = resolve(one, spec)
     if how.statistic in ("min", "max"):
         edge = sums.low if how.statistic == "min" else sums.high
+        if how.over == "row" and sums.n < sums.n_stored:
+            edge = min(edge, 0.0) if how.statistic == "min" else max(edge, 0.0)
         return one.factor * edge if sums.n else math.nan
     if how.statistic in ("std", "var"):
         return one.factor * _deviation(one, sums, how.statistic)

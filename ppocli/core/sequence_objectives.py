@@ -15,17 +15,19 @@ References
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppocli.core import reference
-from ppocli.core.spec import SEQUENCE_OBJECTIVES
 from ppocli.core.token_objectives import (
     ObjectiveTerms,
+    cispo,
     clamped,
     held,
     product,
+    sapo,
     signed_masks,
     token_terms,
     unclipped,
@@ -114,6 +116,7 @@ def objective_terms(
     *,
     rollout_log_probs: Floats | None = None,
     sequences: Sequences | None = None,
+    log_correction: Floats | None = None,
 ) -> ObjectiveTerms:
     """Return loss, gradient and clip decisions of each token under any objective.
 
@@ -124,21 +127,29 @@ def objective_terms(
     rollout_log_probs : (n,) float64, optional
         Needed by decoupled.
     sequences : Sequences, optional
-        Needed by gspo, gmpo and vespo.
+        Needed by gspo, gmpo, vespo and a `ratio_level` of "sequence".
+    log_correction : (m,) float64, optional
+        vespo: added to the logarithm of each sequence's ratio.
 
     Raises
     ------
     UsageProblem
         Something that the objective needs is missing.
     """
-    if spec.objective not in SEQUENCE_OBJECTIVES or sequences is None:
+    if not spec.shares_terms or sequences is None:
         return token_terms(log_probs, old_log_probs, advantages, spec, rollout_log_probs)
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
     if spec.objective == "gspo":
         return gspo(log_ratio, advantages, sequences, spec)
     if spec.objective == "gmpo":
         return gmpo(log_ratio, advantages, sequences, spec)
-    return vespo(log_probs, log_ratio, advantages, sequences, spec)
+    if spec.objective == "vespo":
+        return vespo(log_probs, log_ratio, advantages, sequences, spec, log_correction)
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences))
+    if spec.objective == "cispo":
+        return cispo(log_probs, shared, advantages, *spec.cispo_bounds, spec.log_ratio_clamp)
+    terms = sapo(shared, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, spec.log_ratio_clamp)
+    return replace(terms, gradient=through_sequence(terms.gradient, sequences))
 
 
 def log_sequence_ratio(log_ratio: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:
@@ -219,22 +230,45 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
 
 
 def vespo(
-    log_probs: Floats, log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec
+    log_probs: Floats,
+    log_ratio: Floats,
+    advantages: Floats,
+    sequences: Sequences,
+    spec: LossSpec,
+    log_correction: Floats | None = None,
 ) -> ObjectiveTerms:
     """Return loss = -phi(w) A log_probs, w = exp(sum log_ratio) the sequence's ratio, phi a constant [4]_.
 
     phi is `vespo_weight` with `vespo_k_pos`, `vespo_lambda_pos` where A >= 0 and `_neg` where A < 0.
-    gradient = -phi A. Nothing counts as clipped. `log_ratio_clamp` holds each token's log_ratio.
+    gradient = -phi A. Nothing counts as clipped.
     """
-    bounded = clamped(log_ratio, spec.log_ratio_clamp)
-    log_w = sequences.spread(log_sequence_ratio(bounded, sequences, "product"))
+    phi = vespo_phi(log_ratio, advantages, sequences, spec, log_correction)
+    return weighted_log_probs(phi, log_probs, advantages, unclipped(log_probs))
+
+
+def vespo_phi(
+    log_ratio: Floats,
+    advantages: Floats,
+    sequences: Sequences,
+    spec: LossSpec,
+    log_correction: Floats | None = None,
+) -> Floats:
+    """Return phi of each token, (n,).
+
+    `log_ratio_clamp` holds each token's log_ratio, `vespo_log_low` and `vespo_log_high` hold log w, to which
+    `log_correction`, (m,), has been added.
+    """
+    log_w = log_sequence_ratio(clamped(log_ratio, spec.log_ratio_clamp), sequences, "product")
+    if log_correction is not None:
+        log_w = log_w + log_correction
+    if spec.vespo_log_low is not None or spec.vespo_log_high is not None:
+        log_w = np.clip(log_w, spec.vespo_log_low, spec.vespo_log_high)
     negative = advantages < 0.0
-    phi = vespo_weight(
-        log_w,
+    return vespo_weight(
+        sequences.spread(log_w),
         np.where(negative, spec.vespo_k_neg, spec.vespo_k_pos),
         np.where(negative, spec.vespo_lambda_neg, spec.vespo_lambda_pos),
     )
-    return weighted_log_probs(phi, log_probs, advantages, unclipped(log_probs))
 
 
 def vespo_weight(log_w: Floats, k: Floats, lam: Floats) -> Floats:

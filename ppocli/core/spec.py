@@ -42,6 +42,10 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 """Those in which a token's loss depends on its whole sequence."""
 
 SEQUENCE_RATIOS = ("geometric", "product")
+RATIO_LEVELS = ("token", "sequence")
+ANCHORS = ("old", "rollout")
+REJECTION_MODES = ("drop", "zero")
+REF_KLS = ("k1", "k2", "k3", "ratio-k1")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
 
 
@@ -73,10 +77,14 @@ class LossSpec:
         Temperatures of the gate for A > 0 and for all others; positive.
     sequence_ratio : {"geometric", "product"}
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
+    ratio_level : {"token", "sequence"}
+        cispo, sapo: the ratio is the token's, or its sequence's geometric mean (TRL, Liger).
     gspo_token_gradient : bool
         gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
     dppo_weight_cap : float, optional
         c > 0: the loss is -min(ratio, c) A log_probs, the weight a constant (verl). None: -ratio A.
+    dppo_two_sided : bool
+        A token outside the trust region is dropped whatever the sign of A (ipo of prime-rl).
     dppo_kl_eps : float
         Added to 1 - p on both sides of the binary KL; at least 0, 1e-8 in verl and SkyRL.
     dro_beta : float
@@ -84,6 +92,15 @@ class LossSpec:
     vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg : float
         Exponents of the weight for A >= 0 and for A < 0: k at least 0, lambda positive. The defaults are
         TRL's.
+    vespo_log_low, vespo_log_high : float, optional
+        Bounds of the logarithm of the sequence's ratio w; TRL: log 1e-8 and 20.
+    vespo_rollout_is : bool
+        vespo: the importance weight against the rollout policy multiplies w, not the loss (TRL).
+    off_policy_threshold : float, optional
+        A token with A < 0 has loss 0 where the mean of anchor - log_probs over its sequence is above this,
+        nats (TRL's off_policy_mask_threshold, slime's opsm_delta).
+    off_policy_anchor : {"old", "rollout"}
+        That anchor: old_log_probs, or rollout_log_probs.
     rollout_is : {"none", "token", "sequence", "geometric"}
         Each token's loss is multiplied by the importance weight exp(old_log_probs - rollout_log_probs) of
         this level (`core.rollout_rules.WeightRule`).
@@ -95,6 +112,8 @@ class LossSpec:
         The logarithm of the weight is held within plus or minus this; 20 in verl.
     rollout_rs : tuple of str
         Rules by which tokens are dropped, as if they were masked (`core.rollout_rules.parse_rejection`).
+    rollout_rs_mode : {"drop", "zero"}
+        "zero": they still count in every mean, with loss 0 (NeMo-RL, slime, open-instruct).
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
@@ -103,6 +122,8 @@ class LossSpec:
         Divisor of a preset's loss instead of the number of tokens or sequences; positive.
     loss_scale : float
         Multiplies a preset's loss.
+    count_empty : bool
+        A preset's means over sequences also count those without a valid token, as 0.
     mean_eps : float
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
@@ -117,6 +138,13 @@ class LossSpec:
         The value loss takes the larger of the plain and the clipped square.
     vf_coef, ent_coef, kl_coef : float, optional
         Coefficients of `total_loss`. None: the defaults 0.5, 0, 0 for the terms whose columns exist.
+    ref_kl : {"k1", "k2", "k3", "ratio-k1"}
+        The estimate of KL(new || ref) that a preset's loss is penalised with: x = log_probs - ref_log_probs,
+        x^2 / 2, expm1(-x) + x, or ratio * x (estimator 3 of open-instruct).
+    ref_kl_clamp, ref_kl_cap : float, optional
+        x is held within plus or minus the one, the estimate within plus or minus the other; positive.
+    ref_kl_ratio : bool
+        The estimate is multiplied by the ratio of the objective (TRL: use_bias_correction_kl).
     micro_batch : int, optional
         Also report the mean over micro-batches of this many stored rows of their means.
 
@@ -138,24 +166,33 @@ class LossSpec:
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
     sequence_ratio: str = "geometric"
+    ratio_level: str = "token"
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
+    dppo_two_sided: bool = False
     dppo_kl_eps: float = 0.0
     dro_beta: float = 0.05
     vespo_k_pos: float = 2.0
     vespo_lambda_pos: float = 3.0
     vespo_k_neg: float = 3.0
     vespo_lambda_neg: float = 2.0
+    vespo_log_low: float | None = None
+    vespo_log_high: float | None = None
+    vespo_rollout_is: bool = False
+    off_policy_threshold: float | None = None
+    off_policy_anchor: str = "old"
     rollout_is: str = "none"
     rollout_is_cap: float | None = None
     rollout_is_low: float | None = None
     rollout_is_mode: str = "truncate"
     rollout_is_clamp: float | None = None
     rollout_rs: tuple[str, ...] = ()
+    rollout_rs_mode: str = "drop"
     agg: str = "token-mean"
     horizon: int | None = None
     denominator: float | None = None
     loss_scale: float = 1.0
+    count_empty: bool = False
     mean_eps: float = 0.0
     seq_eps: float = 0.0
     adv_norm: str = "none"
@@ -166,6 +203,10 @@ class LossSpec:
     vf_coef: float | None = None
     ent_coef: float | None = None
     kl_coef: float | None = None
+    ref_kl: str = "k3"
+    ref_kl_clamp: float | None = None
+    ref_kl_cap: float | None = None
+    ref_kl_ratio: bool = False
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -173,6 +214,10 @@ class LossSpec:
             object.__setattr__(self, one.name, _typed(one.name, str(one.type), getattr(self, one.name)))
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
+        choose("ratio_level", self.ratio_level, RATIO_LEVELS)
+        choose("off_policy_anchor", self.off_policy_anchor, ANCHORS)
+        choose("rollout_rs_mode", self.rollout_rs_mode, REJECTION_MODES)
+        choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
         choose("--adv-norm-form", self.adv_norm_form, ADV_NORM_FORMS)
@@ -237,21 +282,39 @@ class LossSpec:
     @property
     def needs_rollout(self) -> bool:
         """Whether rollout_log_probs are needed."""
-        return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
+        anchored = self.off_policy_threshold is not None and self.off_policy_anchor == "rollout"
+        return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs) or anchored
 
     @property
     def in_kernels(self) -> bool:
         """Whether the compiled kernels compute the loss; any other one is computed beside them."""
-        return self.objective == "ppo" and not self.needs_rollout and self.adv_norm in ("none", "batch")
+        return (
+            self.objective == "ppo"
+            and not self.needs_rollout
+            and self.off_policy_threshold is None
+            and self.adv_norm in ("none", "batch")
+        )
 
     @property
     def needs_sequences(self) -> bool:
         """Whether a token's loss depends on which tokens belong together."""
         return (
-            self.objective in SEQUENCE_OBJECTIVES
+            self.shares_terms
+            or self.off_policy_threshold is not None
             or self.rollout_is not in ("none", "token")
             or any(rule.level != "token" for rule in self.rejections)
         )
+
+    @property
+    def shares_terms(self) -> bool:
+        """Whether the terms of the objective itself depend on which tokens belong together."""
+        shared = self.objective in ("cispo", "sapo") and self.ratio_level == "sequence"
+        return self.objective in SEQUENCE_OBJECTIVES or shared
+
+    @property
+    def shares_ratio(self) -> bool:
+        """Whether the tokens of a sequence have one ratio, the geometric mean."""
+        return self.objective == "gspo" or self.ratio_level == "sequence"
 
     @property
     def cispo_bounds(self) -> tuple[float, float]:
@@ -282,6 +345,8 @@ _ABOVE_0 = (
     "vespo_lambda_neg",
     "dppo_weight_cap",
     "denominator",
+    "ref_kl_clamp",
+    "ref_kl_cap",
 )
 
 
@@ -301,8 +366,10 @@ def _check_correction(spec: LossSpec) -> None:
                 hint = "--rollout-is token, sequence or geometric"
                 raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)
     spec.rejections  # noqa: B018 - reads the rules, and refuses wrong ones
-    if not math.isfinite(spec.loss_scale):
-        raise UsageProblem(f"loss_scale must be finite, not {spec.loss_scale:g}")
+    for name in ("loss_scale", "vespo_log_low", "vespo_log_high", "off_policy_threshold"):
+        value = getattr(spec, name)
+        if value is not None and not math.isfinite(value):
+            raise UsageProblem(f"{name} must be finite, not {value:g}")
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.core import reference
+from ppocli.core import framework_terms, reference
 from ppocli.core.rollout_correction import level_log_ratio, token_statistic
 from ppocli.core.sequence_objectives import log_sequence_ratio
 from ppocli.core.token_objectives import clamped
@@ -174,10 +174,15 @@ def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
 
 
 def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
-    """Return the weight against the rollout policy: "applied", "raw", or 1 where it is "low" or "high"."""
+    """Return the weight against the rollout policy: "applied", "excess" (applied - 1), "raw", or bounds.
+
+    "low", "high", "touched": 1 where a bound is passed, else 0.
+    """
     weights = tokens.weights(spec)
     if weights is None:
-        return np.ones(tokens.n)
+        return np.full(tokens.n, 1.0 if kind in ("applied", "raw") else 0.0)
+    if kind == "excess":
+        return weights.applied - 1.0
     value: Floats = np.asarray(getattr(weights, kind), dtype=np.float64)
     with np.errstate(over="ignore"):
         return value if power == 1 else value**power
@@ -279,5 +284,19 @@ TERMS: dict[str, Term] = {
     "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
     "value_error": Term(value_error, _value_roles, _never),
     "value_clip": Term(value_clip, _value_roles, _never),
+    "ref_kl": Term(framework_terms.ref_kl, framework_terms.ref_kl_roles, framework_terms.ref_kl_together),
+    "entropy_bonus": Term(framework_terms.entropy_bonus, framework_terms.entropy_roles, _never),
+    "phi": Term(framework_terms.phi, _policy, _by_spec),
+    "loss_times_length": Term(
+        framework_terms.loss_times_length,
+        lambda spec, o: (*_policy(spec, o), *framework_terms.ref_kl_roles(spec, {"penalty": True})),
+        lambda spec, o: True,
+    ),
+    "held_back": Term(framework_terms.held_back, _policy, _by_spec),
+    "probability_difference": Term(
+        framework_terms.probability_difference,
+        lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)),
+        _never,
+    ),
 }
 """The vocabulary."""

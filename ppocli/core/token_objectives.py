@@ -169,6 +169,8 @@ def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: Los
     or `active_low` are dropped: loss and gradient 0. verl and prime-rl also drop those in `low` with A = 0,
     which changes their fraction and no loss.
 
+    With `dppo_two_sided` all tokens in `low` or `high` are dropped.
+
     gradient = -ratio A; 0 where dropped and where |log_ratio| > log_ratio_clamp. With `dppo_weight_cap` = c
     the loss is -w A log_probs with the constant w = min(ratio, c) and the gradient -w A. The clamp holds for
     the ratio, not for p and q.
@@ -180,7 +182,7 @@ def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: Los
     else:
         weight = np.minimum(reference.ratio(log_ratio, spec.log_ratio_clamp), spec.dppo_weight_cap)
         kept = weighted_log_probs(weight, log_probs, advantages, masks)
-    dropped = masks.active_low | masks.active_high
+    dropped = masks.low | masks.high if spec.dppo_two_sided else masks.active_low | masks.active_high
     return ObjectiveTerms(np.where(dropped, 0.0, kept.loss), np.where(dropped, 0.0, kept.gradient), masks)
 
 

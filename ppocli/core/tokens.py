@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ppocli.core import reference, token_objectives
-from ppocli.core.rollout_correction import importance_weights
+from ppocli.core.rollout_correction import importance_weights, kept_by_all, reject
 from ppocli.core.sequence_objectives import Sequences, objective_terms
-from ppocli.core.spec import SEQUENCE_OBJECTIVES
 from ppocli.core.token_objectives import ObjectiveTerms
 
 if TYPE_CHECKING:
@@ -36,12 +35,20 @@ class Tokens:
         `advantages` are those that the loss uses.
     sequences : Sequences, optional
         Which tokens belong together, where these are whole sequences.
+    valid : (n,) bool, optional
+        Which tokens are not padding, where padding is there too. None: none is.
     """
 
-    def __init__(self, columns: Mapping[str, Floats], sequences: Sequences | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Floats],
+        sequences: Sequences | None = None,
+        valid: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.columns = columns
         self.sequences = sequences
         self.n = next(iter(columns.values())).size
+        self.valid = np.ones(self.n, dtype=np.bool_) if valid is None else valid
         self._known: dict[Any, Any] = {}
         self._weights: Weights | None = None
 
@@ -84,17 +91,52 @@ class Tokens:
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
         plain = replace(spec, objective="ppo") if spec.objective == "decoupled" else spec
-        sequences = self.together() if plain.objective in SEQUENCE_OBJECTIVES else None
         terms = objective_terms(
-            self.columns[NEW], self.columns[OLD], self.columns["advantages"], plain, sequences=sequences
-        )
-        weights = self.weights(spec)
-        if weights is None:
+            self.columns[NEW], self.columns[OLD], self.columns["advantages"], plain,
+            sequences=self.together() if plain.shares_terms else None,
+            log_correction=self.log_correction(plain),
+        )  # fmt: skip
+        factor = self._factor(spec)
+        if factor is None:
             return terms
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = token_objectives.product(weights.applied, terms.loss) + 0.0
-            gradient = token_objectives.product(weights.applied, terms.gradient) + 0.0
+            loss = token_objectives.product(factor, terms.loss) + 0.0
+            gradient = token_objectives.product(factor, terms.gradient) + 0.0
         return ObjectiveTerms(loss, gradient, terms.masks)
+
+    def log_correction(self, spec: LossSpec) -> Floats | None:
+        """Return what is added to log w of each sequence in vespo, weights below 1e-8 held there, or None.
+
+        A weight of the sequence counts once, weights of tokens as their product.
+        """
+        weights = self.weights(spec) if spec.vespo_rollout_is else None
+        if weights is None:
+            return None
+        logs = np.log(np.maximum(weights.applied, 1e-8))
+        return self.together().total(logs) if spec.rollout_is == "token" else self.together().mean(logs)
+
+    def _factor(self, spec: LossSpec) -> Floats | None:
+        """Return what each token's loss is multiplied by: its weight, and 0 where it is held back."""
+        weights = None if spec.vespo_rollout_is else self.weights(spec)
+        kept = self.kept(spec)
+        if weights is None:
+            return None if kept is None else kept.astype(np.float64)
+        return weights.applied if kept is None else np.where(kept, weights.applied, 0.0)
+
+    def kept(self, spec: LossSpec) -> NDArray[np.bool_] | None:
+        """Return the tokens that keep their loss although all of them count, or None: all."""
+        kept = None
+        if spec.rollout_rs and spec.rollout_rs_mode == "zero":
+            old, rollout = self.columns[OLD], self.columns[ROLLOUT]
+            clamp, together = spec.rollout_is_clamp, self.together()
+            rules = (reject(old, rollout, together, rule, log_ratio_clamp=clamp) for rule in spec.rejections)
+            kept = kept_by_all(tuple(rules), self.n)
+        if spec.off_policy_threshold is not None:
+            anchor = self.log_ratio(NEW, OLD if spec.off_policy_anchor == "old" else ROLLOUT)
+            drift = -self.together().spread(self.together().mean(anchor))
+            near = (self.columns["advantages"] >= 0.0) | (drift <= spec.off_policy_threshold)
+            kept = near if kept is None else kept & near
+        return kept
 
     def _once(self, key: Any, compute: Callable[[], Known]) -> Known:
         """Return what is known under a key, computed at the first call."""

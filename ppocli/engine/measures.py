@@ -154,8 +154,8 @@ class Batch:
         if advantages is not None:
             columns["advantages"] = advantages[where]
         if self.offsets is None:
-            return Tokens(columns)
-        return Tokens(columns, Sequences.from_offsets(self._bounds(where)))
+            return Tokens(columns, valid=self.valid[where])
+        return Tokens(columns, Sequences.from_offsets(self._bounds(where)), self.valid[where])
 
     def lengths(self, where: Bools) -> Ints:
         """Return how many tokens of each stored sequence count."""

@@ -198,7 +198,7 @@ class PolicyStage:
         if wrong.any():
             alone = Batch(columns, batch.valid).tokens(pair, wrong, used)
             region = out[FLAGS][wrong]
-            _put(out, wrong, alone, replace(spec, rollout_rs=()))
+            _put(out, wrong, alone, replace(spec, rollout_rs=(), off_policy_threshold=None))
             out[FLAGS][wrong] = np.where(there[wrong], region, 0) | LEFT_OUT
         return out
 
@@ -242,12 +242,13 @@ def loss_roles(spec: LossSpec) -> tuple[str, ...]:
 
 def _corrected(tokens: Tokens, spec: LossSpec) -> tuple[Bools, Weights | None]:
     """Return which tokens the rules of rejection keep, and the weights of those."""
+    rules = spec.rejections if spec.rollout_rs_mode == "drop" else ()
     rejections = [
         reject(
             tokens.column(OLD), tokens.column(ROLLOUT), tokens.together(), rule,
             log_ratio_clamp=spec.rollout_is_clamp,
         )
-        for rule in spec.rejections
+        for rule in rules
     ]  # fmt: skip
     kept = kept_by_all(rejections, tokens.n)
     weights = tokens.weights(spec)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from goldens import corrections, other_objectives, trl_objectives, verl_objectives
+from goldens import corrections, other_objectives, preset_gradients, verl_objectives
 
 FUNCTIONS = (
-    verl_objectives.FUNCTIONS | trl_objectives.FUNCTIONS | other_objectives.FUNCTIONS | corrections.FUNCTIONS
+    verl_objectives.FUNCTIONS
+    | other_objectives.FUNCTIONS
+    | corrections.FUNCTIONS
+    | preset_gradients.FUNCTIONS
 )
 """By the peer's function."""
+
+ARRAYS_ONLY = frozenset(preset_gradients.FUNCTIONS)
+"""Functions whose numbers presets reproduce: only per-token arrays are compared on arrays."""

@@ -55,6 +55,8 @@ class Preset:
 FAMILIES: dict[str, str] = {
     "verl": "verl",
     "sb3": "sb3",
+    "trl": "trl",
+    "liger": "liger",
 }
 """The module of each name before the colon."""
 

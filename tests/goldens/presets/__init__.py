@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import sb3
+from goldens.presets import liger, sb3, trl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
 
-MAPPINGS: dict[str, Mapping] = sb3.MAPPINGS
+MAPPINGS: dict[str, Mapping] = {
+    **sb3.MAPPINGS,
+    **trl.MAPPINGS,
+    **liger.MAPPINGS,
+}
 """By the peer's function."""

@@ -1,0 +1,115 @@
+"""Terms that few frameworks log: penalties of their losses, weights, shares of a sequence. Float64 NumPy.
+
+`core.terms` lists them; functions take `Tokens`, a `LossSpec` and options and return (n,) float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppocli.core import reference
+from ppocli.core.rollout_correction import level_log_ratio
+from ppocli.core.sequence_objectives import vespo_phi
+from ppocli.core.token_objectives import clamped
+from ppocli.core.tokens import NEW, OLD, REF, ROLLOUT, Tokens
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.core.spec import LossSpec
+
+    Floats = NDArray[np.float64]
+
+_ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
+    "k1": lambda x: x,
+    "k2": reference.kl_k2,
+    "k3": lambda x: reference.kl_k3(-x),
+    "ratio-k1": lambda x: x,
+}
+
+
+def ref_kl(tokens: Tokens, spec: LossSpec, *, penalty: bool = False, estimator: str | None = None) -> Floats:
+    """Return the estimate of KL(new || ref) of each token, as `ref_kl` and its companions define it.
+
+    x = log_probs - ref_log_probs, held within `ref_kl_clamp`; the estimate of x; times the objective's ratio
+    where `ref_kl_ratio` says so; held within `ref_kl_cap`. `penalty`: times kl_coef; without one it is 0, and
+    no column is needed. `estimator` overrides the spec's.
+    """
+    if penalty and not spec.kl_coef:
+        return np.zeros(tokens.n)
+    kind = spec.ref_kl if estimator is None else estimator
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = _ESTIMATORS[kind](clamped(tokens.log_ratio(NEW, REF), spec.ref_kl_clamp))
+        if kind == "ratio-k1":
+            value = tokens.ratio() * value
+        if spec.ref_kl_ratio:
+            value = _ratio(tokens, spec) * value
+    if spec.ref_kl_cap is not None:
+        value = np.clip(value, -spec.ref_kl_cap, spec.ref_kl_cap)
+    return value * spec.kl_coef if penalty and spec.kl_coef else value
+
+
+def _ratio(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return the ratio that the objective takes, at most `delta`."""
+    level = "geometric" if spec.shares_ratio else "token"
+    value = reference.ratio(level_log_ratio(tokens.log_ratio(), tokens.together(), level))
+    return value if spec.delta is None else np.minimum(value, spec.delta)
+
+
+def ref_kl_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns of `ref_kl`."""
+    if options.get("penalty") and not spec.kl_coef:
+        return ()
+    ratio = spec.ref_kl_ratio or options.get("estimator", spec.ref_kl) == "ratio-k1"
+    return NEW, REF, *((OLD,) if ratio else ())
+
+
+def ref_kl_together(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether `ref_kl` needs whole sequences."""
+    return bool(ref_kl_roles(spec, options)) and spec.ref_kl_ratio and spec.shares_ratio
+
+
+def entropy_bonus(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return ent_coef * entropy; 0 without a coefficient, and then no column is needed."""
+    return tokens.column("entropy") * spec.ent_coef if spec.ent_coef else np.zeros(tokens.n)
+
+
+def entropy_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns of `entropy_bonus`."""
+    return ("entropy",) if spec.ent_coef else ()
+
+
+def phi(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return phi - 1 of vespo, 0 on the policy."""
+    return (
+        vespo_phi(
+            tokens.log_ratio(),
+            tokens.column("advantages"),
+            tokens.together(),
+            spec,
+            tokens.log_correction(spec),
+        )
+        - 1.0
+    )
+
+
+def held_back(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return 1 where a token counts with loss 0, by `off_policy_threshold` or `rollout_rs`, else 0."""
+    kept = tokens.kept(spec)
+    return np.zeros(tokens.n) if kept is None else (~kept).astype(np.float64)
+
+
+def probability_difference(tokens: Tokens, spec: LossSpec, *, new: str = OLD, old: str = ROLLOUT) -> Floats:
+    """Return exp(new) - exp(old), in [-1, 1] where both are log-probs of tokens."""
+    with np.errstate(over="ignore"):
+        return np.exp(tokens.column(new)) - np.exp(tokens.column(old))
+
+
+def loss_times_length(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return (loss + kl_coef * ref_kl) * L of each token, L the valid tokens of its sequence."""
+    together = tokens.together()
+    lengths = together.spread(together.total(tokens.valid.astype(np.float64)))
+    return (tokens.terms(spec).loss + ref_kl(tokens, spec, penalty=True)) * lengths
