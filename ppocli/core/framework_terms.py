@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppocli.core import reference
 from ppocli.core.rollout_correction import level_log_ratio
-from ppocli.core.sequence_objectives import vespo_phi
+from ppocli.core.sequence_objectives import length_share, vespo_phi
 from ppocli.core.token_objectives import clamped
 from ppocli.core.tokens import NEW, OLD, REF, ROLLOUT, Tokens
 
@@ -46,17 +47,11 @@ def ref_kl(tokens: Tokens, spec: LossSpec, *, penalty: bool = False, estimator: 
         if kind == "ratio-k1":
             value = tokens.ratio() * value
         if spec.ref_kl_ratio:
-            value = _ratio(tokens, spec) * value
+            ratio = objective_ratio(tokens, replace(spec, log_ratio_clamp=None))
+            value = (ratio if spec.delta is None else np.minimum(ratio, spec.delta)) * value
     if spec.ref_kl_cap is not None:
         value = np.clip(value, -spec.ref_kl_cap, spec.ref_kl_cap)
     return value * spec.kl_coef if penalty and spec.kl_coef else value
-
-
-def _ratio(tokens: Tokens, spec: LossSpec) -> Floats:
-    """Return the ratio that the objective takes, at most `delta`."""
-    level = "geometric" if spec.shares_ratio else "token"
-    value = reference.ratio(level_log_ratio(tokens.log_ratio(), tokens.together(), level))
-    return value if spec.delta is None else np.minimum(value, spec.delta)
 
 
 def ref_kl_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -113,3 +108,56 @@ def loss_times_length(tokens: Tokens, spec: LossSpec) -> Floats:
     together = tokens.together()
     lengths = together.spread(together.total(tokens.valid.astype(np.float64)))
     return (tokens.terms(spec).loss + ref_kl(tokens, spec, penalty=True)) * lengths
+
+
+def objective_ratio(tokens: Tokens, spec: LossSpec, *, clipped: bool = False) -> Floats:
+    """Return the ratio that the objective takes, of the token or its sequence; `clipped`: within its interval."""
+    level = "geometric" if spec.shares_ratio else "token"
+    log_ratio = level_log_ratio(tokens.log_ratio(), tokens.together(), level)
+    if spec.objective == "gspo":
+        log_ratio = log_ratio * length_share(tokens.together(), spec)
+    value = reference.ratio(log_ratio, spec.log_ratio_clamp)
+    if not clipped:
+        return value
+    bounds = spec.cispo_bounds if spec.objective == "cispo" else (1.0 - spec.clip_low, 1.0 + spec.clip_high)
+    return np.clip(value, *bounds)
+
+
+def sampling_ratio(tokens: Tokens, spec: LossSpec, *, less: float = 0.0) -> Floats:
+    """Return exp(old - rollout) - less, as the loss is weighted with it; without a weight as it is.
+
+    Of the token, or of its sequence as a product where the objective has one ratio for it.
+    """
+    weights, kept = tokens.weights(spec), tokens.kept(spec)
+    if weights is not None:
+        value = weights.applied
+    else:
+        level = "sequence" if spec.shares_ratio else "token"
+        value = reference.ratio(level_log_ratio(tokens.log_ratio(OLD, ROLLOUT), tokens.together(), level))
+    return (value if kept is None else np.where(kept, value, 0.0)) - less
+
+
+def sampling_together(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether `sampling_ratio` needs whole sequences."""
+    return spec.shares_ratio or spec.needs_sequences
+
+
+def multiplicative_error(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return exp(|old - rollout|), at least 1."""
+    return reference.ratio(np.abs(tokens.log_ratio(OLD, ROLLOUT)))
+
+
+def mixture_divergence(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return (k3(p, m) + k3(q, m)) / 2, p = exp(old), q = exp(rollout), m = (p + q) / 2.
+
+    k3(p, m) = expm1(log p - log m) - (log p - log m), an estimate of the Jensen-Shannon divergence, nats.
+    """
+    old, rollout = tokens.column(OLD), tokens.column(ROLLOUT)
+    mixture = np.logaddexp(old, rollout) - np.log(2.0)
+    return 0.5 * reference.kl_k3(old - mixture) + 0.5 * reference.kl_k3(rollout - mixture)
+
+
+def weighted_entropy(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return -exp(log_probs - rollout_log_probs) log_probs: its mean estimates the current policy's entropy."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return -tokens.ratio(NEW, ROLLOUT) * tokens.column(NEW)

@@ -171,6 +171,13 @@ def through_sequence(gradient: Floats, sequences: Sequences, kind: str = "geomet
     return sequences.spread(over)
 
 
+def length_share(sequences: Sequences, spec: LossSpec) -> Floats | float:
+    """Return L / (L + ratio_eps) of each token's sequence: what the eps makes of a geometric mean."""
+    if not spec.ratio_eps or spec.sequence_ratio != "geometric":
+        return 1.0
+    return sequences.spread(sequences.lengths / (sequences.lengths + spec.ratio_eps))
+
+
 def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec) -> ObjectiveTerms:
     """Return loss = -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), s the sequence's ratio [1]_.
 
@@ -183,12 +190,13 @@ def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: Loss
     geometric and all advantages of a sequence are equal.
     """
     kind = spec.sequence_ratio
-    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind))
+    share = length_share(sequences, spec)
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind)) * share
     held_back = spec.log_ratio_ceiling is not None and shared > spec.log_ratio_ceiling
     shared = np.where(held_back, spec.log_ratio_ceiling or 0.0, shared)
     gradient = np.where(held_back, 0.0, reference.loss_gradient(shared, advantages, spec))
     if not spec.gspo_token_gradient:
-        gradient = through_sequence(gradient, sequences, kind)
+        gradient = through_sequence(gradient, sequences, kind) * share
     return ObjectiveTerms(
         reference.ppo_loss(shared, advantages, spec),
         gradient,

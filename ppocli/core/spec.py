@@ -79,6 +79,8 @@ class LossSpec:
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
     ratio_level : {"token", "sequence"}
         cispo, sapo: the ratio is the token's, or its sequence's geometric mean (TRL, Liger).
+    ratio_eps : float
+        gspo: added to a sequence's number of tokens in its geometric mean; at least 0, 1e-8 in NeMo-RL.
     gspo_token_gradient : bool
         gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
     dppo_weight_cap : float, optional
@@ -167,6 +169,7 @@ class LossSpec:
     sapo_tau_neg: float = 1.05
     sequence_ratio: str = "geometric"
     ratio_level: str = "token"
+    ratio_eps: float = 0.0
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
     dppo_two_sided: bool = False
@@ -334,6 +337,7 @@ _AT_LEAST_0 = (
     "dro_beta",
     "vespo_k_pos",
     "vespo_k_neg",
+    "ratio_eps",
     "mean_eps",
     "seq_eps",
 )

@@ -58,6 +58,16 @@ def _policy(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     return NEW, OLD, "advantages", *((ROLLOUT,) if spec.needs_rollout else ())
 
 
+def _mismatch(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the two columns whose difference is the train-inference mismatch."""
+    return OLD, ROLLOUT
+
+
+def _sampling(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what weights need, and what decides which tokens keep theirs."""
+    return OLD, ROLLOUT, *((NEW, "advantages") if spec.off_policy_threshold is not None else ())
+
+
 def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
     """Return whether the spec needs them."""
     return spec.needs_sequences
@@ -133,11 +143,11 @@ def kl(
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
-    estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
+    estimator "ref_kl": the spec's `ref_kl`; "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
     within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards.
     """
     d = clamped(tokens.log_ratio(new, old), clamp)
-    value = _ESTIMATORS[estimator](d)
+    value = _ESTIMATORS[spec.ref_kl if estimator == "ref_kl" else estimator](d)
     return value if cap is None else np.clip(value, -cap, cap)
 
 
@@ -168,9 +178,9 @@ def ratio(
         return value if power == 1 else value**power
 
 
-def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
-    """Return a column as it is."""
-    return tokens.column(role)
+def column(tokens: Tokens, spec: LossSpec, *, role: str, power: int = 1) -> Floats:
+    """Return a column as it is, or to a power."""
+    return tokens.column(role) if power == 1 else tokens.column(role) ** power
 
 
 def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
@@ -280,7 +290,7 @@ TERMS: dict[str, Term] = {
     "kl": Term(kl, _pair, _never),
     "ratio": Term(ratio, _pair, _by_level),
     "column": Term(column, lambda spec, options: (options["role"],), _never),
-    "weight": Term(weight, lambda spec, options: (OLD, ROLLOUT), _by_spec),
+    "weight": Term(weight, _mismatch, _by_spec),
     "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
     "value_error": Term(value_error, _value_roles, _never),
     "value_clip": Term(value_clip, _value_roles, _never),
@@ -293,6 +303,13 @@ TERMS: dict[str, Term] = {
         lambda spec, o: True,
     ),
     "held_back": Term(framework_terms.held_back, _policy, _by_spec),
+    "objective_ratio": Term(
+        framework_terms.objective_ratio, lambda spec, o: (NEW, OLD), lambda spec, o: spec.shares_ratio
+    ),
+    "sampling_ratio": Term(framework_terms.sampling_ratio, _sampling, framework_terms.sampling_together),
+    "multiplicative_error": Term(framework_terms.multiplicative_error, _mismatch, _never),
+    "mixture_divergence": Term(framework_terms.mixture_divergence, _mismatch, _never),
+    "weighted_entropy": Term(framework_terms.weighted_entropy, lambda spec, o: (NEW, ROLLOUT), _never),
     "probability_difference": Term(
         framework_terms.probability_difference,
         lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)),

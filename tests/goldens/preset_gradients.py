@@ -48,11 +48,11 @@ def gradient(row: Row, arrays: Arrays) -> Answer:
 
 def token_weights(spec: LossSpec, batch: Batch, like: str) -> np.ndarray:
     """The weight of each valid token's loss in the aggregate, (n,)."""
-    lengths = batch.lengths[batch.index].astype(float)
+    lengths = batch.lengths[batch.index] + spec.seq_eps
     if like == "liger:luspo":
         return lengths / batch.mask.size
     if spec.agg == "token-mean":
-        return np.full(batch.n, spec.loss_scale / (spec.denominator or batch.n))
+        return np.full(batch.n, spec.loss_scale / ((spec.denominator or batch.n) + spec.mean_eps))
     rows = batch.lengths.size if spec.count_empty else np.count_nonzero(batch.lengths)
     within = {"seq-mean-token-mean": lengths, "seq-mean-token-sum": 1.0}.get(spec.agg, spec.horizon)
     return np.full(batch.n, spec.loss_scale / (spec.denominator or rows)) / within
@@ -62,6 +62,7 @@ FUNCTIONS = dict.fromkeys(
     (
         "trl.trainer.grpo_trainer.GRPOTrainer._compute_loss",
         "liger_kernel.chunked_loss.grpo_loss.LigerFusedLinearGRPOFunction.ppo_loss_fn",
+        "nemo_rl.algorithms.loss.loss_functions.ClippedPGLossFn",
     ),
     gradient,
 )

@@ -57,6 +57,7 @@ FAMILIES: dict[str, str] = {
     "sb3": "sb3",
     "trl": "trl",
     "liger": "liger",
+    "nemo-rl": "nemo_rl",
 }
 """The module of each name before the colon."""
 

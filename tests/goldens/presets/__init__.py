@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import liger, sb3, trl
+from goldens.presets import liger, nemo_rl, sb3, trl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -13,5 +13,6 @@ MAPPINGS: dict[str, Mapping] = {
     **sb3.MAPPINGS,
     **trl.MAPPINGS,
     **liger.MAPPINGS,
+    **nemo_rl.MAPPINGS,
 }
 """By the peer's function."""
