@@ -77,6 +77,12 @@ def entropy_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]
     return ("entropy",) if spec.ent_coef else ()
 
 
+def log_ratio_penalty(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return log_ratio_penalty * log_ratio^2."""
+    with np.errstate(over="ignore"):
+        return spec.log_ratio_penalty * np.square(tokens.log_ratio())
+
+
 def phi(tokens: Tokens, spec: LossSpec) -> Floats:
     """Return phi - 1 of vespo, 0 on the policy."""
     return (
@@ -111,7 +117,7 @@ def loss_times_length(tokens: Tokens, spec: LossSpec) -> Floats:
 
 
 def objective_ratio(tokens: Tokens, spec: LossSpec, *, clipped: bool = False) -> Floats:
-    """Return the ratio that the objective takes, of the token or its sequence; `clipped`: within its interval."""
+    """Return the ratio that the objective takes, of the token or of its sequence; `clipped`: clipped."""
     level = "geometric" if spec.shares_ratio else "token"
     log_ratio = level_log_ratio(tokens.log_ratio(), tokens.together(), level)
     if spec.objective == "gspo":
@@ -142,6 +148,12 @@ def sampling_together(spec: LossSpec, options: Mapping[str, Any]) -> bool:
     return spec.shares_ratio or spec.needs_sequences
 
 
+def distance_from_one(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return |exp(old - rollout) - 1|."""
+    with np.errstate(over="ignore"):
+        return np.abs(np.expm1(tokens.log_ratio(OLD, ROLLOUT)))
+
+
 def multiplicative_error(tokens: Tokens, spec: LossSpec) -> Floats:
     """Return exp(|old - rollout|), at least 1."""
     return reference.ratio(np.abs(tokens.log_ratio(OLD, ROLLOUT)))
@@ -158,6 +170,43 @@ def mixture_divergence(tokens: Tokens, spec: LossSpec) -> Floats:
 
 
 def weighted_entropy(tokens: Tokens, spec: LossSpec) -> Floats:
-    """Return -exp(log_probs - rollout_log_probs) log_probs: its mean estimates the current policy's entropy."""
+    """Return -exp(log_probs - rollout_log_probs) log_probs: its mean estimates the entropy."""
     with np.errstate(over="ignore", invalid="ignore"):
         return -tokens.ratio(NEW, ROLLOUT) * tokens.column(NEW)
+
+
+def dropped(tokens: Tokens, spec: LossSpec, *, kind: str = "all") -> Floats:
+    """Return 1 where dppo drops a token, else 0: outside its trust region on the side of A, A = 0 being low.
+
+    kind "all"; "low": p falls too far and A < 0; "high": p rises too far and A > 0. With `dppo_two_sided` all
+    of them whatever A is.
+    """
+    masks = tokens.terms(spec).masks
+    if kind != "all":
+        return (masks.active_low if kind == "low" else masks.active_high).astype(np.float64)
+    return _dropped(tokens, spec).astype(np.float64)
+
+
+def _dropped(tokens: Tokens, spec: LossSpec) -> NDArray[np.bool_]:
+    """Return where dppo drops a token."""
+    masks = tokens.terms(spec).masks
+    if spec.dppo_two_sided:
+        return masks.low | masks.high
+    return np.where(tokens.column("advantages") > 0.0, masks.high, masks.low)
+
+
+def among(tokens: Tokens, spec: LossSpec, *, value: str = "k3", where: str = "dropped") -> Floats:
+    """Return the mean over the "dropped" or the "kept" tokens of the sequence; 0 where it has none.
+
+    value "k3": expm1(d) - d with d = new - old; "positive", "negative": 1 where A is, else 0.
+    """
+    chosen = _dropped(tokens, spec) if where == "dropped" else ~_dropped(tokens, spec)
+    advantages = tokens.column("advantages")
+    values = {
+        "k3": lambda: reference.kl_k3(tokens.log_ratio()),
+        "positive": lambda: (advantages > 0.0).astype(np.float64),
+        "negative": lambda: (advantages < 0.0).astype(np.float64),
+    }[value]()
+    together = tokens.together()
+    count = together.total(chosen.astype(np.float64))
+    return together.spread(together.total(np.where(chosen, values, 0.0)) / np.maximum(count, 1.0))

@@ -147,6 +147,8 @@ class LossSpec:
         x is held within plus or minus the one, the estimate within plus or minus the other; positive.
     ref_kl_ratio : bool
         The estimate is multiplied by the ratio of the objective (TRL: use_bias_correction_kl).
+    log_ratio_penalty : float
+        Coefficient of log_ratio^2 in a preset's loss; at least 0 (prime-rl: kl_tau).
     micro_batch : int, optional
         Also report the mean over micro-batches of this many stored rows of their means.
 
@@ -210,6 +212,7 @@ class LossSpec:
     ref_kl_clamp: float | None = None
     ref_kl_cap: float | None = None
     ref_kl_ratio: bool = False
+    log_ratio_penalty: float = 0.0
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -338,6 +341,7 @@ _AT_LEAST_0 = (
     "vespo_k_pos",
     "vespo_k_neg",
     "ratio_eps",
+    "log_ratio_penalty",
     "mean_eps",
     "seq_eps",
 )

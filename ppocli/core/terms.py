@@ -143,8 +143,9 @@ def kl(
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
-    estimator "ref_kl": the spec's `ref_kl`; "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
-    within plus or minus `clamp` first, the estimate within plus or minus `cap` afterwards.
+    estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|;
+    "ref_kl": that of the spec. d is held within plus or minus `clamp` first, the estimate within plus or
+    minus `cap` afterwards.
     """
     d = clamped(tokens.log_ratio(new, old), clamp)
     value = _ESTIMATORS[spec.ref_kl if estimator == "ref_kl" else estimator](d)
@@ -307,6 +308,10 @@ TERMS: dict[str, Term] = {
         framework_terms.objective_ratio, lambda spec, o: (NEW, OLD), lambda spec, o: spec.shares_ratio
     ),
     "sampling_ratio": Term(framework_terms.sampling_ratio, _sampling, framework_terms.sampling_together),
+    "dropped": Term(framework_terms.dropped, _policy, _by_spec),
+    "among": Term(framework_terms.among, _policy, lambda spec, options: True),
+    "log_ratio_penalty": Term(framework_terms.log_ratio_penalty, _pair, _never),
+    "distance_from_one": Term(framework_terms.distance_from_one, _mismatch, _never),
     "multiplicative_error": Term(framework_terms.multiplicative_error, _mismatch, _never),
     "mixture_divergence": Term(framework_terms.mixture_divergence, _mismatch, _never),
     "weighted_entropy": Term(framework_terms.weighted_entropy, lambda spec, o: (NEW, ROLLOUT), _never),

@@ -58,6 +58,8 @@ FAMILIES: dict[str, str] = {
     "trl": "trl",
     "liger": "liger",
     "nemo-rl": "nemo_rl",
+    "slime": "slime",
+    "prime-rl": "prime_rl",
 }
 """The module of each name before the colon."""
 

@@ -140,7 +140,7 @@ SEQUENCE: dict[str, Any] = {
 }
 SEQUENCE_RATIO = PresetMetric(
     "sampling_importance_ratio",
-    "product of old / rollout over the sequence as it is applied; sum over sequences, for this version counts "
+    "product of old / rollout over the sequence as applied; sum over sequences, for this version counts "
     "each weight once per valid sequence and divides by their number; one without a token has 1",
     (measure("sampling_ratio", "row-sum-token-max", less=1.0), own_metric("n_rows")),
     total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import liger, nemo_rl, sb3, trl
+from goldens.presets import liger, nemo_rl, prime_rl, sb3, slime, trl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -14,5 +14,7 @@ MAPPINGS: dict[str, Mapping] = {
     **trl.MAPPINGS,
     **liger.MAPPINGS,
     **nemo_rl.MAPPINGS,
+    **slime.MAPPINGS,
+    **prime_rl.MAPPINGS,
 }
 """By the peer's function."""
