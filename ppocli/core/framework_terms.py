@@ -103,10 +103,25 @@ def held_back(tokens: Tokens, spec: LossSpec) -> Floats:
     return np.zeros(tokens.n) if kept is None else (~kept).astype(np.float64)
 
 
-def probability_difference(tokens: Tokens, spec: LossSpec, *, new: str = OLD, old: str = ROLLOUT) -> Floats:
-    """Return exp(new) - exp(old), in [-1, 1] where both are log-probs of tokens."""
+def probability_difference(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return exp(old) - exp(rollout), in [-1, 1] where both are log-probs of tokens."""
     with np.errstate(over="ignore"):
-        return np.exp(tokens.column(new)) - np.exp(tokens.column(old))
+        return np.exp(tokens.column(OLD)) - np.exp(tokens.column(ROLLOUT))
+
+
+def logarithm(
+    tokens: Tokens, spec: LossSpec, *, eps: float = 1e-8, power: int = 1, size: bool = False, times: str = ""
+) -> Floats:
+    """Return log(ratio + eps), to a power, times a column if named; `size`: the absolute value of that."""
+    value = np.log(tokens.ratio() + eps) ** power
+    if times:
+        value = value * tokens.column(times)
+    return np.abs(value) if size else value
+
+
+def logarithm_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns of `logarithm`."""
+    return NEW, OLD, *((options["times"],) if options.get("times") else ())
 
 
 def loss_times_length(tokens: Tokens, spec: LossSpec) -> Floats:

@@ -23,7 +23,7 @@ import numpy as np
 from ppocli.core import reference
 from ppocli.core.token_objectives import (
     ObjectiveTerms,
-    cispo,
+    bounded_cispo,
     clamped,
     held,
     product,
@@ -147,7 +147,7 @@ def objective_terms(
         return vespo(log_probs, log_ratio, advantages, sequences, spec, log_correction)
     shared = sequences.spread(log_sequence_ratio(log_ratio, sequences))
     if spec.objective == "cispo":
-        return cispo(log_probs, shared, advantages, *spec.cispo_bounds, spec.log_ratio_clamp)
+        return bounded_cispo(log_probs, shared, advantages, spec)
     terms = sapo(shared, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, spec.log_ratio_clamp)
     return replace(terms, gradient=through_sequence(terms.gradient, sequences))
 

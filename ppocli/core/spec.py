@@ -73,6 +73,8 @@ class LossSpec:
     cispo_low, cispo_high : float, optional
         Absolute bounds of the ratio, 0 <= cispo_low <= cispo_high. None: 1 - clip_low and 1 + clip_high.
         TRL bounds from above only: cispo_low = 0.
+    cispo_masked : bool
+        cispo: tokens clipped on the side that A pushes to are dropped (ROLL: cispo_use_unified_mask).
     sapo_tau_pos, sapo_tau_neg : float
         Temperatures of the gate for A > 0 and for all others; positive.
     sequence_ratio : {"geometric", "product"}
@@ -167,6 +169,7 @@ class LossSpec:
     log_ratio_ceiling: float | None = None
     cispo_low: float | None = None
     cispo_high: float | None = None
+    cispo_masked: bool = False
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
     sequence_ratio: str = "geometric"

@@ -310,15 +310,12 @@ TERMS: dict[str, Term] = {
     "sampling_ratio": Term(framework_terms.sampling_ratio, _sampling, framework_terms.sampling_together),
     "dropped": Term(framework_terms.dropped, _policy, _by_spec),
     "among": Term(framework_terms.among, _policy, lambda spec, options: True),
+    "logarithm": Term(framework_terms.logarithm, framework_terms.logarithm_roles, _never),
     "log_ratio_penalty": Term(framework_terms.log_ratio_penalty, _pair, _never),
     "distance_from_one": Term(framework_terms.distance_from_one, _mismatch, _never),
     "multiplicative_error": Term(framework_terms.multiplicative_error, _mismatch, _never),
     "mixture_divergence": Term(framework_terms.mixture_divergence, _mismatch, _never),
     "weighted_entropy": Term(framework_terms.weighted_entropy, lambda spec, o: (NEW, ROLLOUT), _never),
-    "probability_difference": Term(
-        framework_terms.probability_difference,
-        lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)),
-        _never,
-    ),
+    "probability_difference": Term(framework_terms.probability_difference, _mismatch, _never),
 }
 """The vocabulary."""

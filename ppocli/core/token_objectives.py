@@ -85,7 +85,7 @@ def token_terms(
         case "reinforce":
             return reinforce(log_probs, advantages)
         case "cispo":
-            return cispo(log_probs, log_ratio, advantages, *spec.cispo_bounds, clamp)
+            return bounded_cispo(log_probs, log_ratio, advantages, spec)
         case "sapo":
             return sapo(log_ratio, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, clamp)
         case "dppo-tv" | "dppo-kl":
@@ -136,6 +136,15 @@ def cispo(
     r = reference.ratio(log_ratio, clamp)
     masks = signed_masks(r < low, r > high, advantages)
     return weighted_log_probs(np.clip(r, low, high), log_probs, advantages, masks)
+
+
+def bounded_cispo(log_probs: Floats, log_ratio: Floats, advantages: Floats, spec: LossSpec) -> ObjectiveTerms:
+    """Return cispo with the bounds of a spec; `cispo_masked`: loss and gradient 0 where active."""
+    terms = cispo(log_probs, log_ratio, advantages, *spec.cispo_bounds, spec.log_ratio_clamp)
+    if not spec.cispo_masked:
+        return terms
+    cut = terms.masks.active_low | terms.masks.active_high
+    return ObjectiveTerms(np.where(cut, 0.0, terms.loss), np.where(cut, 0.0, terms.gradient), terms.masks)
 
 
 def sapo(

@@ -60,6 +60,7 @@ FAMILIES: dict[str, str] = {
     "nemo-rl": "nemo_rl",
     "slime": "slime",
     "prime-rl": "prime_rl",
+    "roll": "roll",
 }
 """The module of each name before the colon."""
 

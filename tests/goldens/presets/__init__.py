@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import liger, nemo_rl, prime_rl, sb3, slime, trl
+from goldens.presets import liger, nemo_rl, prime_rl, roll, sb3, slime, trl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -16,5 +16,6 @@ MAPPINGS: dict[str, Mapping] = {
     **nemo_rl.MAPPINGS,
     **slime.MAPPINGS,
     **prime_rl.MAPPINGS,
+    **roll.MAPPINGS,
 }
 """By the peer's function."""
