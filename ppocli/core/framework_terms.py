@@ -97,8 +97,17 @@ def phi(tokens: Tokens, spec: LossSpec) -> Floats:
     )
 
 
-def held_back(tokens: Tokens, spec: LossSpec) -> Floats:
-    """Return 1 where a token counts with loss 0, by `off_policy_threshold` or `rollout_rs`, else 0."""
+def held_back(tokens: Tokens, spec: LossSpec, *, side: str = "") -> Floats:
+    """Return 1 where a token counts with loss 0, by `off_policy_threshold` or `rollout_rs`, else 0.
+
+    side "low", "high": by a rule of `rollout_rs` alone, because a statistic passes that bound.
+    """
+    if side:
+        out = np.zeros(tokens.n, dtype=np.bool_)
+        for one in tokens.rejected(spec):
+            beyond = one.low if side == "low" else one.high
+            out |= beyond if one.kept.size == beyond.size else beyond[tokens.together().index]
+        return out.astype(np.float64)
     kept = tokens.kept(spec)
     return np.zeros(tokens.n) if kept is None else (~kept).astype(np.float64)
 
@@ -131,13 +140,20 @@ def loss_times_length(tokens: Tokens, spec: LossSpec) -> Floats:
     return (tokens.terms(spec).loss + ref_kl(tokens, spec, penalty=True)) * lengths
 
 
-def objective_ratio(tokens: Tokens, spec: LossSpec, *, clipped: bool = False) -> Floats:
-    """Return the ratio that the objective takes, of the token or of its sequence; `clipped`: clipped."""
+def objective_ratio(
+    tokens: Tokens, spec: LossSpec, *, clipped: bool = False, averaged: bool = False
+) -> Floats:
+    """Return the ratio that the objective takes, of the token or of its sequence.
+
+    `clipped`: held within the objective's bounds. `averaged`: the mean over the sequence, at all its tokens.
+    """
     level = "geometric" if spec.shares_ratio else "token"
     log_ratio = level_log_ratio(tokens.log_ratio(), tokens.together(), level)
     if spec.objective == "gspo":
         log_ratio = log_ratio * length_share(tokens.together(), spec)
     value = reference.ratio(log_ratio, spec.log_ratio_clamp)
+    if averaged:
+        return tokens.together().spread(tokens.together().mean(value))
     if not clipped:
         return value
     bounds = spec.cispo_bounds if spec.objective == "cispo" else (1.0 - spec.clip_low, 1.0 + spec.clip_high)
@@ -188,6 +204,20 @@ def weighted_entropy(tokens: Tokens, spec: LossSpec) -> Floats:
     """Return -exp(log_probs - rollout_log_probs) log_probs: its mean estimates the entropy."""
     with np.errstate(over="ignore", invalid="ignore"):
         return -tokens.ratio(NEW, ROLLOUT) * tokens.column(NEW)
+
+
+def clip_kept(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return 1 where the clip is active and the loss is not multiplied by 0; in cispo, above the bound."""
+    masks, factor = tokens.terms(spec).masks, tokens.factor(spec)
+    chosen = masks.high if spec.objective == "cispo" else masks.active_low | masks.active_high
+    return (chosen if factor is None else chosen & (factor != 0.0)).astype(np.float64)
+
+
+def behaviour_weighted(tokens: Tokens, spec: LossSpec) -> Floats:
+    """Return exp(rollout) (rollout - new)."""
+    rollout = tokens.column(ROLLOUT)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.exp(rollout) * (rollout - tokens.column(NEW))
 
 
 def dropped(tokens: Tokens, spec: LossSpec, *, kind: str = "all") -> Floats:

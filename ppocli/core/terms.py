@@ -305,8 +305,12 @@ TERMS: dict[str, Term] = {
     ),
     "held_back": Term(framework_terms.held_back, _policy, _by_spec),
     "objective_ratio": Term(
-        framework_terms.objective_ratio, lambda spec, o: (NEW, OLD), lambda spec, o: spec.shares_ratio
+        framework_terms.objective_ratio,
+        lambda spec, o: (NEW, OLD),
+        lambda spec, o: spec.shares_ratio or o.get("averaged", False),
     ),
+    "clip_kept": Term(framework_terms.clip_kept, _policy, _by_spec),
+    "behaviour_weighted": Term(framework_terms.behaviour_weighted, lambda spec, o: (NEW, ROLLOUT), _never),
     "sampling_ratio": Term(framework_terms.sampling_ratio, _sampling, framework_terms.sampling_together),
     "dropped": Term(framework_terms.dropped, _policy, _by_spec),
     "among": Term(framework_terms.among, _policy, lambda spec, options: True),

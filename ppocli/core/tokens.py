@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ppocli.core.rollout_correction import Weights
+    from ppocli.core.rollout_correction import Rejection, Weights
     from ppocli.core.spec import LossSpec
 
     Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ class Tokens:
             sequences=self.together() if plain.shares_terms else None,
             log_correction=self.log_correction(plain),
         )  # fmt: skip
-        factor = self._factor(spec)
+        factor = self.factor(spec)
         if factor is None:
             return terms
         with np.errstate(over="ignore", invalid="ignore"):
@@ -115,7 +115,7 @@ class Tokens:
         logs = np.log(np.maximum(weights.applied, 1e-8))
         return self.together().total(logs) if spec.rollout_is == "token" else self.together().mean(logs)
 
-    def _factor(self, spec: LossSpec) -> Floats | None:
+    def factor(self, spec: LossSpec) -> Floats | None:
         """Return what each token's loss is multiplied by: its weight, and 0 where it is held back."""
         weights = None if spec.vespo_rollout_is else self.weights(spec)
         kept = self.kept(spec)
@@ -123,14 +123,17 @@ class Tokens:
             return None if kept is None else kept.astype(np.float64)
         return weights.applied if kept is None else np.where(kept, weights.applied, 0.0)
 
+    def rejected(self, spec: LossSpec) -> list[Rejection]:
+        """Return what each rule of rejection decides."""
+        old, rollout = self.columns[OLD], self.columns[ROLLOUT]
+        clamp, together = spec.rollout_is_clamp, self.together()
+        return [reject(old, rollout, together, rule, log_ratio_clamp=clamp) for rule in spec.rejections]
+
     def kept(self, spec: LossSpec) -> NDArray[np.bool_] | None:
         """Return the tokens that keep their loss although all of them count, or None: all."""
         kept = None
         if spec.rollout_rs and spec.rollout_rs_mode == "zero":
-            old, rollout = self.columns[OLD], self.columns[ROLLOUT]
-            clamp, together = spec.rollout_is_clamp, self.together()
-            rules = (reject(old, rollout, together, rule, log_ratio_clamp=clamp) for rule in spec.rejections)
-            kept = kept_by_all(tuple(rules), self.n)
+            kept = kept_by_all(self.rejected(spec), self.n)
         if spec.off_policy_threshold is not None:
             anchor = self.log_ratio(NEW, OLD if spec.off_policy_anchor == "old" else ROLLOUT)
             drift = -self.together().spread(self.together().mean(anchor))

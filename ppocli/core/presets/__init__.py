@@ -61,6 +61,7 @@ FAMILIES: dict[str, str] = {
     "slime": "slime",
     "prime-rl": "prime_rl",
     "roll": "roll",
+    "open-instruct": "open_instruct",
 }
 """The module of each name before the colon."""
 

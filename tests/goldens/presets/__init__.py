@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import liger, nemo_rl, prime_rl, roll, sb3, slime, trl
+from goldens.presets import liger, nemo_rl, open_instruct, prime_rl, roll, sb3, slime, trl
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -17,5 +17,6 @@ MAPPINGS: dict[str, Mapping] = {
     **slime.MAPPINGS,
     **prime_rl.MAPPINGS,
     **roll.MAPPINGS,
+    **open_instruct.MAPPINGS,
 }
 """By the peer's function."""
