@@ -125,6 +125,8 @@ class Tokens:
 
     def rejected(self, spec: LossSpec) -> list[Rejection]:
         """Return what each rule of rejection decides."""
+        if not spec.rollout_rs:
+            return []
         old, rollout = self.columns[OLD], self.columns[ROLLOUT]
         clamp, together = spec.rollout_is_clamp, self.together()
         return [reject(old, rollout, together, rule, log_ratio_clamp=clamp) for rule in spec.rejections]

@@ -92,7 +92,7 @@ DAPO = Preset(
         PresetMetric(
             "val/ratio_var",
             "variance over sequences, weighted by length, of their mean ratio",
-            (measure("objective_ratio", "token-var", averaged=True, about=1.0),),
+            (measure("objective_ratio", "token-var", averaged=True),),
         ),
         *RHO,
         PresetMetric("policy/entropy_avg", "token mean", (measure("column", role="entropy"),)),
