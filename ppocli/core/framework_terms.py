@@ -28,6 +28,7 @@ _ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
     "k1": lambda x: x,
     "k2": reference.kl_k2,
     "k3": lambda x: reference.kl_k3(-x),
+    "abs": np.abs,
     "ratio-k1": lambda x: x,
 }
 
@@ -108,8 +109,8 @@ def held_back(tokens: Tokens, spec: LossSpec, *, side: str = "") -> Floats:
             beyond = one.low if side == "low" else one.high
             out |= beyond if one.kept.size == beyond.size else beyond[tokens.together().index]
         return out.astype(np.float64)
-    kept = tokens.kept(spec)
-    return np.zeros(tokens.n) if kept is None else (~kept).astype(np.float64)
+    counted = tokens.counted(spec)
+    return np.zeros(tokens.n) if counted is None else (~counted).astype(np.float64)
 
 
 def probability_difference(tokens: Tokens, spec: LossSpec) -> Floats:
@@ -165,13 +166,13 @@ def sampling_ratio(tokens: Tokens, spec: LossSpec, *, less: float = 0.0) -> Floa
 
     Of the token, or of its sequence as a product where the objective has one ratio for it.
     """
-    weights, kept = tokens.weights(spec), tokens.kept(spec)
+    weights, counted = tokens.weights(spec), tokens.counted(spec)
     if weights is not None:
         value = weights.applied
     else:
         level = "sequence" if spec.shares_ratio else "token"
         value = reference.ratio(level_log_ratio(tokens.log_ratio(OLD, ROLLOUT), tokens.together(), level))
-    return (value if kept is None else np.where(kept, value, 0.0)) - less
+    return (value if counted is None else np.where(counted, value, 0.0)) - less
 
 
 def sampling_together(spec: LossSpec, options: Mapping[str, Any]) -> bool:

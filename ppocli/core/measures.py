@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TOKENS = re.compile(r"(token|stored)-(mean|sum|min|max|std|var)")
 _SEQUENCES = re.compile(r"(seq|row)-(mean|sum|min|max|std|var)-token-(mean|sum|min|max)")
+_OF_REDUCTION = ("ddof", "about", "by", "mean_eps", "before")
 AGG = "agg"
 """The reduction that a `LossSpec` chooses with `agg`."""
 
@@ -71,8 +72,9 @@ class Measure:
     factor : float
         Multiplies the result.
     options : tuple of (name, value)
-        Of the term; `ddof`, `by` and `about` (what second moments are taken about, for the sake of rounding)
-        are of the reduction.
+        Of the term; these are of the reduction: `ddof`, `by`, `about` (what second moments are taken about,
+        for the sake of rounding), `mean_eps` (instead of the spec's), `before` (over the tokens before rules
+        drop some).
     """
 
     term: str
@@ -87,7 +89,7 @@ class Measure:
     @property
     def term_options(self) -> dict[str, Any]:
         """The options of the term."""
-        return {name: value for name, value in self.options if name not in ("ddof", "about", "by")}
+        return {name: value for name, value in self.options if name not in _OF_REDUCTION}
 
 
 METRIC = "metric"
@@ -120,6 +122,8 @@ class PresetMetric:
         (spec, *values of the measures) to the number. None: there is one measure, and it is the number.
     kind : {"loss", "clip fraction", "approx KL", "value loss", ""}
         The column of `parity` that it belongs to.
+    optional : bool
+        Left out where a column that it needs is missing; any other metric is null then.
     """
 
     name: str
@@ -127,6 +131,7 @@ class PresetMetric:
     measures: tuple[Measure, ...]
     combine: Callable[..., float] | None = None
     kind: str = ""
+    optional: bool = False
 
     def value(self, spec: LossSpec, values: tuple[float, ...]) -> float:
         """Return the number, from the values of the measures."""
@@ -163,13 +168,15 @@ def resolve(one: Measure, spec: LossSpec) -> Reduction:
         return Reduction("row" if shared else "token", VOTES[one.reduce], "mean" if shared else None)
     if one.reduce != AGG:
         return reduction(one.reduce)
-    sequences = "row" if spec.count_empty else "seq"
+    # The mean over groups is the engine's own metric: only its columns are asked for here.
+    over = "row" if spec.count_empty else "seq"
     return {
         "token-mean": Reduction("token", "mean"),
         "token-sum": Reduction("token", "sum"),
-        "seq-mean-token-mean": Reduction(sequences, "mean", "mean"),
-        "seq-mean-token-sum": Reduction(sequences, "mean", "sum"),
-        "seq-mean-token-sum-norm": Reduction(sequences, "mean", "sum"),
+        "seq-mean-token-mean": Reduction(over, "mean", "mean"),
+        "seq-mean-token-sum": Reduction(over, "mean", "sum"),
+        "seq-mean-token-sum-norm": Reduction(over, "mean", "sum"),
+        "group-mean": Reduction("token", "mean"),
     }[spec.agg]
 
 
@@ -185,9 +192,9 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
         edge = sums.low if how.statistic == "min" else sums.high
         if how.over == "row" and sums.n < sums.n_stored:
             edge = min(edge, 0.0) if how.statistic == "min" else max(edge, 0.0)
-        return one.factor * edge if sums.n else math.nan
+        return one.factor * edge if math.isfinite(edge) else math.nan
     if how.statistic in ("std", "var"):
-        return one.factor * _deviation(one, sums, how.statistic)
+        return one.factor * _deviation(one, sums, spec, how.statistic)
     n: float = sums.n_stored if how.over in ("stored", "row") else sums.n
     value = sums.total
     if one.reduce == AGG:
@@ -201,14 +208,21 @@ def finish(one: Measure, sums: Sums, spec: LossSpec, horizon: float | None = Non
         return one.factor * value
     if n == 0:
         return math.nan
-    return one.factor * value / (n + (spec.mean_eps if how.over == "token" else 0.0))
+    eps = one.option("mean_eps", spec.mean_eps) if how.over == "token" else 0.0
+    return one.factor * value / (n + eps)
 
 
-def _deviation(one: Measure, sums: Sums, statistic: str) -> float:
+def _deviation(one: Measure, sums: Sums, spec: LossSpec, statistic: str) -> float:
     """Return the standard deviation or the variance of the summands."""
     about, ddof = one.option("about", 0.0), one.option("ddof", 0)
-    if sums.n <= ddof:
+    n = sums.n
+    if resolve(one, spec).over == "row":  # those without a token are 0
+        n, square = sums.n_stored, sums.square + (sums.n_stored - sums.n) * about**2
+    else:
+        square = sums.square
+    if n <= ddof:
         return math.nan
-    centred = 0.0 if sums.low == sums.high else sums.square - (sums.total - sums.n * about) ** 2 / sums.n
-    variance = max(centred, 0.0) / (sums.n - ddof)
+    constant = sums.low == sums.high and n == sums.n
+    centred = 0.0 if constant else square - (sums.total - n * about) ** 2 / n
+    variance = max(centred, 0.0) / (n - ddof)
     return variance if statistic == "var" else math.sqrt(variance)

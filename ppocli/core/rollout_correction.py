@@ -126,9 +126,9 @@ def token_statistic(
 ) -> Floats:
     """Return what a rejection rule looks at, per token, (n,) [4]_.
 
-    "ratio": log_ratio. "k1": -log_ratio. "k2": log_ratio^2 / 2. "k3": ratio - 1 - log_ratio. "tv": see
-    `total_variation`. "binary_kl": see `binary_kl`. The log-ratio is held within `log_ratio_clamp` first, in
-    all but the last two.
+    "ratio": log_ratio. "k1": -log_ratio. "k2": log_ratio^2 / 2. "k3": ratio - 1 - log_ratio.
+    "k3_reverse": 1 / ratio - 1 + log_ratio. "tv": see `total_variation`. "binary_kl": see `binary_kl`. The
+    log-ratio is held within `log_ratio_clamp` first, in all but the last two.
     """
     if statistic == "tv":
         return total_variation(old_log_probs, rollout_log_probs)
@@ -138,6 +138,8 @@ def token_statistic(
     bounded = token_objectives.clamped(log_ratio, log_ratio_clamp)
     if statistic == "ratio":
         return bounded
+    if statistic == "k3_reverse":
+        return reference.kl_k3(-bounded)
     return {"k1": reference.kl_k1, "k2": reference.kl_k2, "k3": reference.kl_k3}[statistic](bounded)
 
 

@@ -19,7 +19,7 @@ WEIGHT_MODES = ("truncate", "mask")
 """What happens to a weight outside the bounds: it is held at the bound, or it is 0."""
 
 REJECTION_LEVELS = ("token", "seq_sum", "seq_mean", "seq_max", "seq_min")
-REJECTION_STATISTICS = ("ratio", "k1", "k2", "k3", "tv", "binary_kl")
+REJECTION_STATISTICS = ("ratio", "k1", "k2", "k3", "k3_reverse", "tv", "binary_kl")
 TWO_SIDED = ("ratio", "k1")
 """Statistics whose bounds are those of a ratio; the others are at least 0 and have an upper bound."""
 
@@ -76,11 +76,11 @@ class RejectionRule:
     ----------
     level : {"token", "seq_sum", "seq_mean", "seq_max", "seq_min"}
         `seq_sum` of "ratio" is the product of the token ratios, `seq_mean` their geometric mean.
-    statistic : {"ratio", "k1", "k2", "k3", "tv", "binary_kl"}
+    statistic : {"ratio", "k1", "k2", "k3", "k3_reverse", "tv", "binary_kl"}
         "ratio": the ratio. "k1": 1 / ratio, for k1 = -log ratio is compared with the logarithms of the
         bounds; verl's "0.6_1.4" keeps ratios in [1 / 1.4, 1 / 0.6]. "k2": (log ratio)^2 / 2. "k3":
-        ratio - 1 - log ratio. "tv": |exp(old) - exp(rollout)|. "binary_kl": the KL of (q, 1 - q) from
-        (p, 1 - p), q the rollout's and p the old probability, nats.
+        ratio - 1 - log ratio. "k3_reverse": 1 / ratio - 1 + log ratio. "tv": |exp(old) - exp(rollout)|.
+        "binary_kl": the KL of (q, 1 - q) from (p, 1 - p), q the rollout's and p the old probability, nats.
     low, high : float, optional
         Not negative. Open where None.
 

@@ -15,6 +15,9 @@ from ppocli.core.spec import (
     ADV_NORMS,
     AGGREGATIONS,
     OBJECTIVES,
+    RATIO_LEVELS,
+    REF_KLS,
+    REJECTION_MODES,
     ROLLOUT_IS,
     SEQUENCE_RATIOS,
     LossSpec,
@@ -128,6 +131,10 @@ def _settings() -> Schema:
         "adv_norm": ADV_NORMS,
         "sequence_ratio": SEQUENCE_RATIOS,
         "rollout_is": ROLLOUT_IS,
+        "rollout_rs_mode": REJECTION_MODES,
+        "ratio_level": RATIO_LEVELS,
+        "adv_level": RATIO_LEVELS,
+        "ref_kl": REF_KLS,
         "adv_norm_form": ADV_NORM_FORMS,
     }
     properties: Schema = {}

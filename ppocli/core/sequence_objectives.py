@@ -139,6 +139,8 @@ def objective_terms(
     if not spec.shares_terms or sequences is None:
         return token_terms(log_probs, old_log_probs, advantages, spec, rollout_log_probs)
     log_ratio = reference.log_ratio(log_probs, old_log_probs)
+    if spec.objective == "sapo":
+        return sequence_sapo(log_ratio, advantages, sequences, spec)
     if spec.objective == "gspo":
         return gspo(log_ratio, advantages, sequences, spec)
     if spec.objective == "gmpo":
@@ -204,6 +206,18 @@ def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: Loss
     )
 
 
+def sequence_sapo(
+    log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec
+) -> ObjectiveTerms:
+    """Return `sapo` of the sequence's geometric ratio in place of the token's.
+
+    gradient = the sequence's mean of d loss / d log(ratio).
+    """
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences))
+    terms = sapo(shared, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, spec.log_ratio_clamp)
+    return ObjectiveTerms(terms.loss, through_sequence(terms.gradient, sequences), terms.masks)
+
+
 def sequence_votes(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec) -> ClipMasks:
     """Return the clip decisions of gspo with one vote per sequence, (m,) bool.
 
@@ -217,7 +231,8 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
     """Return loss = -g A with g = exp(mean over the sequence of e), a geometric mean of clipped ratios [3]_.
 
     Per token e = min(log_ratio, clip_high) where A > 0, max(log_ratio, -clip_low) where A < 0, 0 where A = 0:
-    the bounds are those of the logarithm. The sequence's mean loss is -g mean(A).
+    the bounds are those of the logarithm. The sequence's mean loss is -g mean(A). `seq_eps` is added to the
+    length in both means.
 
     gradient = -g mean(A); 0 for a token that is clipped on the side that A pushes to, where |log_ratio| >
     log_ratio_clamp and where A = 0. The region is log_ratio < -clip_low or log_ratio > clip_high, decided by
@@ -228,8 +243,9 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
     exponent = np.where(masks.active_high, bounds.clip_high, bounded)
     exponent = np.where(masks.active_low, -bounds.clip_low, exponent)
     exponent = np.where((advantages == 0.0) & ~np.isnan(bounded), 0.0, exponent)
-    geometric = sequences.spread(reference.ratio(sequences.mean(exponent)))
-    mean_advantage = sequences.spread(sequences.mean(advantages))
+    lengths = sequences.lengths + bounds.seq_eps
+    geometric = sequences.spread(reference.ratio(sequences.total(exponent) / lengths))
+    mean_advantage = sequences.spread(sequences.total(advantages) / lengths)
     flat = masks.active_low | masks.active_high | (advantages == 0.0)
     with np.errstate(over="ignore"):
         loss = -product(geometric, advantages)

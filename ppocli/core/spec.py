@@ -42,11 +42,11 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 """Those in which a token's loss depends on its whole sequence."""
 
 SEQUENCE_RATIOS = ("geometric", "product")
-RATIO_LEVELS = ("token", "sequence")
 ANCHORS = ("old", "rollout")
-REJECTION_MODES = ("drop", "zero")
-REF_KLS = ("k1", "k2", "k3", "ratio-k1")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
+REJECTION_MODES = ("drop", "zero", "clamp")
+RATIO_LEVELS = ("token", "sequence")
+REF_KLS = ("k1", "k2", "k3", "abs", "ratio-k1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,19 @@ class LossSpec:
     rollout_is_mode : {"truncate", "mask"}
         A weight outside the bounds is held at the bound, or 0.
     rollout_is_clamp : float, optional
-        The logarithm of the weight is held within plus or minus this; 20 in verl.
+        The logarithm of the weight, and the log-ratio in rules, is held within plus or minus this; 20 in
+        verl.
     rollout_rs : tuple of str
-        Rules by which tokens are dropped, as if they were masked (`core.rollout_rules.parse_rejection`).
-    rollout_rs_mode : {"drop", "zero"}
-        "zero": they still count in every mean, with loss 0 (NeMo-RL, slime, open-instruct).
+        Rules that tokens must satisfy (`core.rollout_rules.parse_rejection`).
+    rollout_rs_mode : {"drop", "zero", "clamp"}
+        What happens to a token that a rule does not allow. "drop": it is left out, as if it were masked.
+        "zero": its loss is 0 and it still counts. "clamp": its weight is held within the bounds of
+        `rollout_is`, which then do not concern the other tokens.
+    rollout_rs_prob_clamp : float
+        binary_kl in a rule: probabilities are held this far from 0 and 1; 1e-6 in OpenRLHF.
+    rollout_bypass : bool
+        `old_log_probs` are those of the rollout policy: weights and rules compare `log_probs` with them, and
+        `rollout_log_probs` are not needed.
     agg : str
         Which aggregation `policy_loss` is; one of `AGGREGATIONS`.
     horizon : int, optional
@@ -132,6 +140,8 @@ class LossSpec:
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
         Added to a sequence's number of tokens in the means of a preset; at least 0.
+    adv_level : {"token", "sequence"}
+        "sequence": each token has the mean advantage of its sequence.
     adv_norm : {"none", "batch"}
         "batch": (A - mean) / (std + eps) over the valid tokens of the whole input.
     adv_norm_ddof : {0, 1}
@@ -142,9 +152,9 @@ class LossSpec:
         The value loss takes the larger of the plain and the clipped square.
     vf_coef, ent_coef, kl_coef : float, optional
         Coefficients of `total_loss`. None: the defaults 0.5, 0, 0 for the terms whose columns exist.
-    ref_kl : {"k1", "k2", "k3", "ratio-k1"}
+    ref_kl : {"k1", "k2", "k3", "abs", "ratio-k1"}
         The estimate of KL(new || ref) that a preset's loss is penalised with: x = log_probs - ref_log_probs,
-        x^2 / 2, expm1(-x) + x, or ratio * x (estimator 3 of open-instruct).
+        x^2 / 2, expm1(-x) + x, |x|, or ratio * x (estimator 3 of open-instruct).
     ref_kl_clamp, ref_kl_cap : float, optional
         x is held within plus or minus the one, the estimate within plus or minus the other; positive.
     ref_kl_ratio : bool
@@ -196,6 +206,8 @@ class LossSpec:
     rollout_is_clamp: float | None = None
     rollout_rs: tuple[str, ...] = ()
     rollout_rs_mode: str = "drop"
+    rollout_rs_prob_clamp: float = 0.0
+    rollout_bypass: bool = False
     agg: str = "token-mean"
     horizon: int | None = None
     denominator: float | None = None
@@ -203,6 +215,7 @@ class LossSpec:
     count_empty: bool = False
     mean_eps: float = 0.0
     seq_eps: float = 0.0
+    adv_level: str = "token"
     adv_norm: str = "none"
     adv_norm_ddof: int = 0
     adv_norm_eps: float = 1e-8
@@ -225,7 +238,7 @@ class LossSpec:
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
         choose("ratio_level", self.ratio_level, RATIO_LEVELS)
         choose("off_policy_anchor", self.off_policy_anchor, ANCHORS)
-        choose("rollout_rs_mode", self.rollout_rs_mode, REJECTION_MODES)
+        choose("adv_level", self.adv_level, RATIO_LEVELS)
         choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
         choose("--adv-norm", self.adv_norm, ADV_NORMS)
@@ -290,9 +303,8 @@ class LossSpec:
 
     @property
     def needs_rollout(self) -> bool:
-        """Whether rollout_log_probs are needed."""
-        anchored = self.off_policy_threshold is not None and self.off_policy_anchor == "rollout"
-        return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs) or anchored
+        """Whether the loss is corrected for tokens of another policy."""
+        return self.objective == "decoupled" or self.rollout_is != "none" or bool(self.rollout_rs)
 
     @property
     def in_kernels(self) -> bool:
@@ -301,8 +313,27 @@ class LossSpec:
             self.objective == "ppo"
             and not self.needs_rollout
             and self.off_policy_threshold is None
+            and self.adv_level == "token"
             and self.adv_norm in ("none", "batch")
         )
+
+    @property
+    def drops(self) -> bool:
+        """Whether rules leave tokens out."""
+        return bool(self.rollout_rs) and self.rollout_rs_mode == "drop"
+
+    @property
+    def reads_rollout(self) -> bool:
+        """Whether the column rollout_log_probs is needed."""
+        anchored = self.off_policy_threshold is not None and self.off_policy_anchor == "rollout"
+        return (self.needs_rollout and not self.rollout_bypass) or anchored
+
+    @property
+    def correction_pair(self) -> tuple[str, str]:
+        """The columns that weights and rules compare: of the loss's policy, of the one that sampled."""
+        if self.rollout_bypass:
+            return "log_probs", "old_log_probs"
+        return "old_log_probs", "rollout_log_probs"
 
     @property
     def needs_sequences(self) -> bool:
@@ -310,6 +341,7 @@ class LossSpec:
         return (
             self.shares_terms
             or self.off_policy_threshold is not None
+            or self.adv_level == "sequence"
             or self.rollout_is not in ("none", "token")
             or any(rule.level != "token" for rule in self.rejections)
         )
@@ -347,6 +379,7 @@ _AT_LEAST_0 = (
     "log_ratio_penalty",
     "mean_eps",
     "seq_eps",
+    "rollout_rs_prob_clamp",
 )
 _ABOVE_0 = (
     "log_ratio_ceiling",
@@ -371,8 +404,9 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
 def _check_correction(spec: LossSpec) -> None:
     """Refuse rules that cannot be used, and bounds of a weight that is not asked for."""
     choose("rollout_is", spec.rollout_is, ROLLOUT_IS)
+    choose("rollout_rs_mode", spec.rollout_rs_mode, REJECTION_MODES)
     if spec.weight_rule is None:
-        for name in ("rollout_is_cap", "rollout_is_low", "rollout_is_clamp"):
+        for name in ("rollout_is_cap", "rollout_is_low"):
             if getattr(spec, name) is not None:
                 hint = "--rollout-is token, sequence or geometric"
                 raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core import framework_terms, reference
-from ppocli.core.rollout_correction import level_log_ratio, token_statistic
+from ppocli.core.correction_terms import kept as kept_term
+from ppocli.core.correction_terms import only_kept, over_sequence, rejected, rule, statistic, weight
+from ppocli.core.rollout_correction import level_log_ratio
 from ppocli.core.sequence_objectives import log_sequence_ratio
-from ppocli.core.token_objectives import clamped
+from ppocli.core.token_objectives import clamped, sapo
 from ppocli.core.tokens import NEW, OLD, ROLLOUT, Tokens
 
 if TYPE_CHECKING:
@@ -49,13 +51,14 @@ class Term:
 
 
 def _pair(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the two columns of log-probs."""
-    return options.get("new", NEW), options.get("old", OLD)
+    """Return the two columns of log-probs, and those that the rules compare where `kept` asks for them."""
+    pair = options.get("new", NEW), options.get("old", OLD)
+    return (*pair, *spec.correction_pair) if options.get("kept") and spec.rejections else pair
 
 
 def _policy(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the objective needs."""
-    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.needs_rollout else ())
+    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.reads_rollout else ())
 
 
 def _mismatch(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -74,8 +77,38 @@ def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
 
 
 def _by_level(spec: LossSpec, options: Mapping[str, Any]) -> bool:
-    """Return whether the option `level` is not that of tokens."""
-    return bool(options.get("level", "token") != "token")
+    """Return whether the option `level` is not that of tokens, or rules are asked that are not."""
+    return _level(spec, options) != "token" or _by_rules(spec, options)
+
+
+def _by_rules(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether rules are asked that need whole sequences."""
+    return bool(options.get("kept")) and any(rule.level != "token" for rule in spec.rejections)
+
+
+def _by_any_rule(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether some rule, or the part of it that is asked for, needs whole sequences."""
+    return _by_rules(spec, {"kept": True}) or str(options.get("part", "")).startswith("mean_")
+
+
+def _by_weight(spec: LossSpec, options: Mapping[str, Any]) -> bool:
+    """Return whether weights, or a mean of them, need whole sequences."""
+    return spec.needs_sequences or str(options.get("kind", "")).startswith("mean_")
+
+
+def _corrected(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the two columns that weights and rules compare."""
+    return spec.correction_pair
+
+
+def _level(spec: LossSpec, options: Mapping[str, Any]) -> str:
+    """Return the option `level`; "spec" is the one that the objective has its ratio at."""
+    level = str(options.get("level", "token"))
+    if level != "spec":
+        return level
+    if not spec.shares_ratio:
+        return "token"
+    return "geometric" if spec.sequence_ratio == "geometric" else "sequence"
 
 
 def _never(spec: LossSpec, options: Mapping[str, Any]) -> bool:
@@ -88,17 +121,19 @@ def loss(tokens: Tokens, spec: LossSpec) -> Floats:
     return tokens.terms(spec).loss
 
 
-def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
+def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active", kept: bool = False) -> Floats:
     """Return 1 where a token is clipped, else 0.
 
     kind "active": the clipped branch strictly chosen, sign of A considered; "active_low", "active_high": its
     halves; "region": the ratio strictly outside the interval, whatever A; "low", "high": its halves; "dual":
     the dual-clip bound chosen; "delta": ratio above delta, A < 0; "positive", "negative": the region where
-    A > 0, where A < 0.
+    A > 0, where A < 0; "dropped": "active", and `low` where A = 0 (dppo of verl); "capped": not dropped, and
+    the ratio at least `dppo_weight_cap`. `kept`: 0 where a rule does not allow the token.
     """
     masks = tokens.terms(spec).masks
-    advantages = tokens.column("advantages")
+    advantages = tokens.advantages(spec)
     region = masks.low | masks.high
+    dropped = masks.active_low | masks.active_high | (masks.low & (advantages == 0.0))
     chosen = {
         "active": masks.active_low | masks.active_high,
         "active_low": masks.active_low,
@@ -110,8 +145,16 @@ def clip(tokens: Tokens, spec: LossSpec, *, kind: str = "active") -> Floats:
         "delta": masks.delta,
         "positive": region & (advantages > 0.0),
         "negative": region & (advantages < 0.0),
+        "dropped": dropped,
+        "capped": ~dropped & _capped(tokens, spec),
     }
-    return chosen[kind].astype(np.float64)
+    return only_kept(tokens, spec, chosen[kind].astype(np.float64), kept)
+
+
+def _capped(tokens: Tokens, spec: LossSpec) -> NDArray[np.bool_]:
+    """Return where the weight of dppo is at its cap."""
+    cap = np.inf if spec.dppo_weight_cap is None else spec.dppo_weight_cap
+    return tokens.ratio(clamp=spec.log_ratio_clamp) >= cap
 
 
 def distance(
@@ -140,16 +183,17 @@ def kl(
     old: str = OLD,
     clamp: float | None = None,
     cap: float | None = None,
+    kept: bool = False,
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
     estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|;
     "ref_kl": that of the spec. d is held within plus or minus `clamp` first, the estimate within plus or
-    minus `cap` afterwards.
+    minus `cap` afterwards. `kept`: 0 where a rule does not allow the token.
     """
     d = clamped(tokens.log_ratio(new, old), clamp)
     value = _ESTIMATORS[spec.ref_kl if estimator == "ref_kl" else estimator](d)
-    return value if cap is None else np.clip(value, -cap, cap)
+    return only_kept(tokens, spec, value if cap is None else np.clip(value, -cap, cap), kept)
 
 
 def ratio(
@@ -163,12 +207,18 @@ def ratio(
     low: float | None = None,
     high: float | None = None,
     power: int = 1,
+    bounds: str | None = None,
+    kept: bool = False,
 ) -> Floats:
     """Return exp(new - old), held within [low, high], to a power.
 
-    level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence. The
-    logarithm is held within plus or minus `clamp` first.
+    level "token": the token's own; "geometric", "sequence": exp of the mean or the sum over its sequence;
+    "spec": whichever the objective has. The logarithm is held within plus or minus `clamp` first. bounds
+    "cispo": low and high are those of the spec. `kept`: 0 where a rule does not allow the token.
     """
+    level = _level(spec, {"level": level})
+    if bounds == "cispo":
+        low, high = spec.cispo_bounds
     if level == "token":
         value = tokens.ratio(new, old, clamp)
     else:
@@ -176,32 +226,34 @@ def ratio(
     if low is not None or high is not None:
         value = np.clip(value, low, high)
     with np.errstate(over="ignore"):
-        return value if power == 1 else value**power
+        return only_kept(tokens, spec, value if power == 1 else value**power, kept)
+
+
+def gate(tokens: Tokens, spec: LossSpec, *, side: str = "chosen") -> Floats:
+    """Return the scaled gate of sapo, (4 / tau) sigmoid(tau (ratio - 1)).
+
+    side "positive", "negative": with tau_pos, with tau_neg; "chosen": by the sign of the advantage.
+    """
+    level = _level(spec, {"level": "spec"})
+    shared = level_log_ratio(tokens.log_ratio(), tokens.together(), level) if level != "token" else None
+    log_ratio = tokens.log_ratio() if shared is None else shared
+    # The gate is the loss of A = -1 under one temperature.
+    pair = spec.sapo_tau_pos, spec.sapo_tau_neg
+    one = -np.ones(tokens.n)
+    positive, negative = (sapo(log_ratio, one, tau, tau, spec.log_ratio_clamp).loss for tau in pair)
+    if side == "chosen":
+        return np.where(tokens.advantages(spec) > 0.0, positive, negative)
+    return positive if side == "positive" else negative
+
+
+def difference(tokens: Tokens, spec: LossSpec, *, a: str, b: str) -> Floats:
+    """Return a - b of two columns."""
+    return tokens.column(a) - tokens.column(b)
 
 
 def column(tokens: Tokens, spec: LossSpec, *, role: str, power: int = 1) -> Floats:
     """Return a column as it is, or to a power."""
     return tokens.column(role) if power == 1 else tokens.column(role) ** power
-
-
-def weight(tokens: Tokens, spec: LossSpec, *, kind: str = "applied", power: int = 1) -> Floats:
-    """Return the weight against the rollout policy: "applied", "excess" (applied - 1), "raw", or bounds.
-
-    "low", "high", "touched": 1 where a bound is passed, else 0.
-    """
-    weights = tokens.weights(spec)
-    if weights is None:
-        return np.full(tokens.n, 1.0 if kind in ("applied", "raw") else 0.0)
-    if kind == "excess":
-        return weights.applied - 1.0
-    value: Floats = np.asarray(getattr(weights, kind), dtype=np.float64)
-    with np.errstate(over="ignore"):
-        return value if power == 1 else value**power
-
-
-def statistic(tokens: Tokens, spec: LossSpec, *, name: str, new: str = OLD, old: str = ROLLOUT) -> Floats:
-    """Return a statistic of rejection rules: "ratio" (its logarithm), "k1", "k2", "k3", "tv", "binary_kl"."""
-    return token_statistic(tokens.column(new), tokens.column(old), name)
 
 
 def value_error(
@@ -278,6 +330,12 @@ def _error(difference: Floats, error: str, delta: float) -> Floats:
         return huber if error == "huber" else huber / delta
 
 
+def _over_sequence_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return one or two columns."""
+    old = options.get("old", OLD)
+    return options.get("new", NEW), *(() if old is None else (old,))
+
+
 def _value_roles(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return values and returns, and the old values where they are clipped."""
     return "values", "returns", *(("old_values",) if spec.value_clip is not None else ())
@@ -288,10 +346,16 @@ TERMS: dict[str, Term] = {
     "clip": Term(clip, _policy, _by_spec),
     "sequence_vote": Term(sequence_vote, _policy, lambda spec, options: True),
     "distance": Term(distance, _pair, _never),
-    "kl": Term(kl, _pair, _never),
+    "kl": Term(kl, _pair, _by_rules),
     "ratio": Term(ratio, _pair, _by_level),
     "column": Term(column, lambda spec, options: (options["role"],), _never),
-    "weight": Term(weight, _mismatch, _by_spec),
+    "weight": Term(weight, _corrected, _by_weight),
+    "kept": Term(kept_term, _corrected, _by_any_rule),
+    "rejected": Term(rejected, _corrected, _by_any_rule),
+    "rule": Term(rule, _corrected, _by_any_rule),
+    "over_sequence": Term(over_sequence, _over_sequence_roles, lambda spec, options: True),
+    "gate": Term(gate, lambda spec, options: (NEW, OLD, "advantages"), _by_spec),
+    "difference": Term(difference, lambda spec, options: (options["a"], options["b"]), _never),
     "statistic": Term(statistic, lambda spec, o: (o.get("new", OLD), o.get("old", ROLLOUT)), _never),
     "value_error": Term(value_error, _value_roles, _never),
     "value_clip": Term(value_clip, _value_roles, _never),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ppocli.core import reference, token_objectives
-from ppocli.core.rollout_correction import importance_weights, kept_by_all, reject
+from ppocli.core.rollout_correction import Weights, importance_weights, kept_by_all, reject
 from ppocli.core.sequence_objectives import Sequences, objective_terms
 from ppocli.core.token_objectives import ObjectiveTerms
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ppocli.core.rollout_correction import Rejection, Weights
+    from ppocli.core.rollout_correction import Rejection
     from ppocli.core.spec import LossSpec
 
     Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
 
 Known = TypeVar("Known")
 NEW, OLD, ROLLOUT, REF = "log_probs", "old_log_probs", "rollout_log_probs", "ref_log_probs"
@@ -63,17 +64,17 @@ class Tokens:
 
     def log_ratio(self, new: str = NEW, old: str = OLD) -> Floats:
         """Return the difference of two columns of log-probs."""
-        return self._once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
+        return self.once((new, old), lambda: reference.log_ratio(self.columns[new], self.columns[old]))
 
     def ratio(self, new: str = NEW, old: str = OLD, clamp: float | None = None) -> Floats:
         """Return exp of that difference, held within plus or minus `clamp` first."""
-        return self._once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
+        return self.once((new, old, clamp), lambda: reference.ratio(self.log_ratio(new, old), clamp))
 
     def together(self) -> Sequences:
         """Return which tokens belong together; without sequences each token is one."""
         if self.sequences is None:
             ones = np.ones(self.n, dtype=np.int64)
-            return self._once("alone", lambda: Sequences(np.arange(self.n), ones))
+            return self.once("alone", lambda: Sequences(np.arange(self.n), ones))
         return self.sequences
 
     def weights(self, spec: LossSpec) -> Weights | None:
@@ -81,18 +82,56 @@ class Tokens:
         rule = spec.weight_rule
         if rule is None or self._weights is not None:
             return self._weights
-        log_ratio = self.log_ratio(OLD, ROLLOUT)
-        return self._once(rule, lambda: importance_weights(log_ratio, self.together(), rule))
+        pair = spec.correction_pair
+        weights = self.once(
+            (rule, pair), lambda: importance_weights(self.log_ratio(*pair), self.together(), rule)
+        )
+        if spec.rollout_rs_mode != "clamp" or not spec.rejections:
+            return weights
+        kept = self.kept(spec)
+        applied = np.where(kept, weights.raw, weights.applied)
+        return Weights(weights.raw, applied, weights.low & ~kept, weights.high & ~kept)
+
+    def kept(self, spec: LossSpec) -> Bools:
+        """Return which tokens satisfy every rule, (n,) bool."""
+        if not spec.rejections:
+            return np.ones(self.n, np.bool_)
+        return self.once(("kept", spec), lambda: self._satisfying(spec))
+
+    def _satisfying(self, spec: LossSpec) -> Bools:
+        """Apply the rules."""
+        return kept_by_all(self.rejected(spec), self.n)
+
+    def rejected(self, spec: LossSpec) -> list[Rejection]:
+        """Return what each rule decides."""
+        if not spec.rejections:
+            return []
+        numerator, denominator = (self.columns[role] for role in spec.correction_pair)
+        clamp, prob_clamp = spec.rollout_is_clamp, spec.rollout_rs_prob_clamp
+        return [
+            reject(
+                numerator, denominator, self.together(), rule, log_ratio_clamp=clamp, prob_clamp=prob_clamp
+            )
+            for rule in spec.rejections
+        ]
+
+    def advantages(self, spec: LossSpec) -> Floats:
+        """Return the advantages of the loss: those of the tokens, or their sequence's mean."""
+        given = self.columns["advantages"]
+        if spec.adv_level == "token":
+            return given
+        together = self.together()
+        return self.once("mean advantage", lambda: together.spread(together.mean(given)))
 
     def terms(self, spec: LossSpec) -> ObjectiveTerms:
         """Return loss, gradient and clip decisions, weighted where the loss is."""
-        return self._once(spec, lambda: self._weighted(spec))
+        return self.once(spec, lambda: self._weighted(spec))
 
     def _weighted(self, spec: LossSpec) -> ObjectiveTerms:
         """Compute the terms of the objective and multiply them by the weights."""
         plain = replace(spec, objective="ppo") if spec.objective == "decoupled" else spec
         terms = objective_terms(
-            self.columns[NEW], self.columns[OLD], self.columns["advantages"], plain,
+            self.columns[NEW], self.columns[OLD], self.advantages(spec), plain,
             sequences=self.together() if plain.shares_terms else None,
             log_correction=self.log_correction(plain),
         )  # fmt: skip
@@ -118,32 +157,31 @@ class Tokens:
     def factor(self, spec: LossSpec) -> Floats | None:
         """Return what each token's loss is multiplied by: its weight, and 0 where it is held back."""
         weights = None if spec.vespo_rollout_is else self.weights(spec)
-        kept = self.kept(spec)
-        if weights is None:
-            return None if kept is None else kept.astype(np.float64)
-        return weights.applied if kept is None else np.where(kept, weights.applied, 0.0)
+        factor = None if weights is None else weights.applied
+        if factor is not None and spec.objective == "gmpo":
+            factor = self._geometric(factor)
+        counted = self.counted(spec)
+        return factor if counted is None else np.where(counted, 1.0 if factor is None else factor, 0.0)
 
-    def rejected(self, spec: LossSpec) -> list[Rejection]:
-        """Return what each rule of rejection decides."""
-        if not spec.rollout_rs:
-            return []
-        old, rollout = self.columns[OLD], self.columns[ROLLOUT]
-        clamp, together = spec.rollout_is_clamp, self.together()
-        return [reject(old, rollout, together, rule, log_ratio_clamp=clamp) for rule in spec.rejections]
-
-    def kept(self, spec: LossSpec) -> NDArray[np.bool_] | None:
+    def counted(self, spec: LossSpec) -> Bools | None:
         """Return the tokens that keep their loss although all of them count, or None: all."""
-        kept = None
-        if spec.rollout_rs and spec.rollout_rs_mode == "zero":
-            kept = kept_by_all(self.rejected(spec), self.n)
+        counted = self.kept(spec) if spec.rejections and spec.rollout_rs_mode == "zero" else None
         if spec.off_policy_threshold is not None:
             anchor = self.log_ratio(NEW, OLD if spec.off_policy_anchor == "old" else ROLLOUT)
             drift = -self.together().spread(self.together().mean(anchor))
-            near = (self.columns["advantages"] >= 0.0) | (drift <= spec.off_policy_threshold)
-            kept = near if kept is None else kept & near
-        return kept
+            near = (self.advantages(spec) >= 0.0) | (drift <= spec.off_policy_threshold)
+            counted = near if counted is None else counted & near
+        return counted
 
-    def _once(self, key: Any, compute: Callable[[], Known]) -> Known:
+    def _geometric(self, weights: Floats) -> Floats:
+        """Return the geometric mean of a sequence's weights, which gmpo has inside its own mean.
+
+        With 1e-10 added to each, as in verl: a weight of 0 does not erase its sequence.
+        """
+        together = self.together()
+        return together.spread(np.exp(together.mean(np.log(weights + 1e-10))))
+
+    def once(self, key: Any, compute: Callable[[], Known]) -> Known:
         """Return what is known under a key, computed at the first call."""
         if key not in self._known:
             self._known[key] = compute()

@@ -305,11 +305,11 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
 
 def _like(run: _Run, passes: Passes, s: Summary) -> LikeReport | None:
     """Return the metrics of the framework that was asked for."""
-    if run.like is None or passes.job.after is None:
+    if run.like is None or not passes.job.sets:
         return None
     from ppocli.engine.like import like_report
 
-    return like_report(run.like, run.spec, passes.job.after, s)
+    return like_report(run.like, run.spec, passes.job.sets, s)
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.measures import Measure, Reduction, Sums, finish, resolve
+from ppocli.core.rollout_correction import Weights
 from ppocli.core.sequence_objectives import Sequences
 from ppocli.core.terms import TERMS
 from ppocli.core.tokens import Tokens
@@ -142,20 +143,28 @@ class Batch:
     valid : (n,) bool
     offsets : (m + 1,) int64, optional
         Where sequences start. None: the batch is of whole blocks.
+    weights : Weights, optional
+        Of all stored tokens, where they were made before rules left some of a sequence out.
     """
 
     columns: Mapping[str, Floats]
     valid: Bools
     offsets: Ints | None = None
+    weights: Weights | None = None
 
     def tokens(self, roles: Sequence[str], where: Bools, advantages: Floats | None) -> Tokens:
         """Return the tokens that count, with the advantages that the loss uses."""
         columns = {role: self.columns[role][where] for role in roles}
         if advantages is not None:
             columns["advantages"] = advantages[where]
-        if self.offsets is None:
-            return Tokens(columns, valid=self.valid[where])
-        return Tokens(columns, Sequences.from_offsets(self._bounds(where)), self.valid[where])
+        sequences = None if self.offsets is None else Sequences.from_offsets(self._bounds(where))
+        tokens = Tokens(columns, sequences, self.valid[where])
+        if self.weights is None:
+            return tokens
+        every = self.weights
+        return tokens.with_weights(
+            Weights(every.raw[where], every.applied[where], every.low[where], every.high[where])
+        )
 
     def lengths(self, where: Bools) -> Ints:
         """Return how many tokens of each stored sequence count."""

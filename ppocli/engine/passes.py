@@ -75,13 +75,18 @@ class Passes:
         """Decide what is computed beside the kernels; return what to echo of the advantages."""
         shift, scale, settings = self.normalisation(run)
         scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
-        measures = MeasureSet(tuple(wanted), scales)
+        # Where rules leave tokens out, some measures are over all of them; otherwise there is one set.
+        asked = tuple(wanted)
+        early = {one for one in asked if self.spec.drops and one.measure.option("before")}
+        before = MeasureSet([one for one in asked if one in early], scales)
+        after = MeasureSet([one for one in asked if one not in early], scales)
         self.job = Job(
             self.spec,
             loss=not self.spec.in_kernels,
             shift=shift,
             scale=scale,
-            after=measures if measures.wanted else None,
+            before=before if before.wanted else None,
+            after=after if after.wanted else None,
         )
         return settings
 

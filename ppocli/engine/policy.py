@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.core.rollout_correction import Weights, kept_by_all, reject
+from ppocli.core.rollout_correction import Weights
 from ppocli.core.tokens import NEW, OLD, ROLLOUT, Tokens
 from ppocli.engine.blocks import stored_of, widened
 from ppocli.engine.measures import Batch
+from ppocli.engine.span import MASKS, STORED
 from ppocli.errors import InputError
 from ppocli.kernels import layout
 
@@ -157,20 +158,24 @@ class PolicyStage:
         )
         batch = Batch(columns, valid, offsets)
         job, parts = self.job, []
+        here = job.loss and (offsets is not None) == job.spec.needs_sequences
         if job.before is not None:
-            parts.append(job.before.evaluate(batch, self.totals[0]))
+            stored = view[STORED] != 0 if STORED in view and not here else valid
+            parts.append(job.before.evaluate(replace(batch, valid=stored), self.totals[0]))
         derived: dict[str, Array] = {}
         n_rejected = 0
-        if job.loss and (offsets is not None) == job.spec.needs_sequences:
+        if here:
             with np.errstate(all="ignore"):
-                derived = self._terms(view, batch)
-            rejected = derived[FLAGS] & REJECTED != 0
-            n_rejected = int(rejected.sum())
-            if n_rejected:
+                derived, weights = self._terms(view, batch)
+            if job.spec.drops:
+                rejected = derived[FLAGS] & REJECTED != 0
+                n_rejected = int(rejected.sum())
+                derived[STORED] = valid.astype(np.uint8)
                 valid = valid & ~rejected
                 derived["mask"] = valid.astype(np.uint8)
+                batch = replace(batch, valid=valid, weights=weights)
         if job.after is not None:
-            parts.append(job.after.evaluate(replace(batch, valid=valid), self.totals[-1]))
+            parts.append(job.after.evaluate(batch, self.totals[-1]))
         return derived, parts, n_rejected
 
     def _roles(self) -> frozenset[str]:
@@ -178,8 +183,8 @@ class PolicyStage:
         mine = loss_roles(self.job.spec) if self.job.loss else ()
         return frozenset(mine).union(*(one.roles for one in self.job.sets))
 
-    def _terms(self, view: Mapping[str, Array], batch: Batch) -> dict[str, Array]:
-        """Return loss, gradient and flags of every stored token; 0 where it does not count."""
+    def _terms(self, view: Mapping[str, Array], batch: Batch) -> tuple[dict[str, Array], Weights | None]:
+        """Return loss, gradient and flags of every stored token, 0 where it does not count; their weights."""
         spec, columns = self.job.spec, batch.columns
         pair = [role for role in loss_roles(spec) if role != "advantages"]
         there = batch.valid & np.logical_and.reduce([np.isfinite(columns[role]) for role in pair])
@@ -200,7 +205,7 @@ class PolicyStage:
             region = out[FLAGS][wrong]
             _put(out, wrong, alone, replace(spec, rollout_rs=(), off_policy_threshold=None))
             out[FLAGS][wrong] = np.where(there[wrong], region, 0) | LEFT_OUT
-        return out
+        return out, None if weights is None else _stored(weights, there)
 
     def _used_advantages(self, view: Mapping[str, Array], advantages: Floats) -> Floats:
         """Return the advantages that the loss uses."""
@@ -237,20 +242,14 @@ def check_loss(spec: LossSpec, report: InputReport, *, has_sequences: bool) -> N
 
 def loss_roles(spec: LossSpec) -> tuple[str, ...]:
     """Return the columns that the loss needs."""
-    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.needs_rollout else ())
+    return NEW, OLD, "advantages", *((ROLLOUT,) if spec.reads_rollout else ())
 
 
 def _corrected(tokens: Tokens, spec: LossSpec) -> tuple[Bools, Weights | None]:
     """Return which tokens the rules of rejection keep, and the weights of those."""
-    rules = spec.rejections if spec.rollout_rs_mode == "drop" else ()
-    rejections = [
-        reject(
-            tokens.column(OLD), tokens.column(ROLLOUT), tokens.together(), rule,
-            log_ratio_clamp=spec.rollout_is_clamp,
-        )
-        for rule in rules
-    ]  # fmt: skip
-    kept = kept_by_all(rejections, tokens.n)
+    if spec.rollout_rs_mode != "drop":
+        return np.ones(tokens.n, dtype=np.bool_), None
+    kept = tokens.kept(spec)
     weights = tokens.weights(spec)
     if weights is None:
         return kept, None
@@ -267,7 +266,7 @@ def _empty(n: int) -> dict[str, Array]:
 def _put(out: dict[str, Array], where: Bools, tokens: Tokens, spec: LossSpec) -> None:
     """Write the terms of some tokens."""
     terms = tokens.terms(spec)
-    advantages = tokens.column("advantages")
+    advantages = tokens.advantages(spec)
     ratio = tokens.ratio(clamp=spec.log_ratio_clamp)
     out[LOSS][where] = terms.loss
     out[UNCLIPPED][where] = np.where((advantages == 0.0) & ~np.isnan(ratio), 0.0, -ratio * advantages) + 0.0
@@ -291,15 +290,22 @@ def _bits(masks: ClipMasks) -> NDArray[np.uint8]:
     return out
 
 
+def _stored(weights: Weights, where: Bools) -> Weights:
+    """Return the weights of some tokens among all stored ones: NaN, and no bound, for the others."""
+    raw, applied = np.full((2, where.size), np.nan)
+    low, high = np.zeros((2, where.size), dtype=np.bool_)
+    raw[where], applied[where] = weights.raw, weights.applied
+    low[where], high[where] = weights.low, weights.high
+    return Weights(raw, applied, low, high)
+
+
 def _room(span: Span, name: str, values: Array) -> Array:
     """Return an array of the span's length; a mask begins as what it was."""
+    if name in MASKS:
+        return span.arrays["mask"].copy() if "mask" in span.arrays else np.ones(span.n_tokens, dtype=np.uint8)
     if name in span.arrays:
         return span.arrays[name].copy()
-    return (
-        np.ones(span.n_tokens, dtype=np.uint8)
-        if name == "mask"
-        else np.zeros(span.n_tokens, dtype=values.dtype)
-    )
+    return np.zeros(span.n_tokens, dtype=values.dtype)
 
 
 def _groups(offsets: Ints, size: int) -> Iterator[tuple[int, int]]:

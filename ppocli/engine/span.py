@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+STORED = "stored mask"
+"""The mask as it was before rules left tokens out."""
+
+MASKS = ("mask", STORED)
+"""Arrays that begin as 1 where a file has none."""
+
 
 @dataclass(slots=True, eq=False)
 class Span:

@@ -78,7 +78,7 @@ def make_plan(spec: LossSpec, roles: Collection[str], only: Collection[str] | No
         needs[layout.SELECTION["value"]] |= 1 << COLUMNS.index("old_values")
     uses = 0
     for name, selected in SELECTIONS.items():
-        if (name == "policy" and computed) or (name == "rollout" and not spec.needs_rollout):
+        if (name == "policy" and computed) or (name == "rollout" and not spec.reads_rollout):
             continue
         if (value_roles if name == "value" else set(selected)) <= have and (only is None or name in only):
             uses |= 1 << layout.SELECTION[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.engine.span import join
+from ppocli.engine.span import MASKS, join
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class Windows:
             at = 0
             for span, first, last in parts:
                 if name not in span.arrays or span.arrays[name].size != span.n_tokens:
-                    span.arrays[name] = np.zeros(span.n_tokens, dtype=values.dtype)
+                    fill = 1 if name in MASKS else 0  # what is evaluated later counts until then
+                    span.arrays[name] = np.full(span.n_tokens, fill, dtype=values.dtype)
                 elif not span.arrays[name].flags.writeable:
                     span.arrays[name] = span.arrays[name].copy()
                 span.arrays[name][first:last] = back[at : at + last - first]

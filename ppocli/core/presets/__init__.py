@@ -5,7 +5,7 @@ One module per family; `preset("trl:dapo")` loads the one that is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,15 @@ class Preset:
     spec : mapping of name to value
         Fields of `LossSpec` that differ from the defaults of ppocli.
     metrics : tuple of PresetMetric
+    more : callable, optional
+        (spec) to the metrics that the framework logs under some settings only.
     aliases : mapping of role to names of columns
         Names that this framework uses, beside those that are known anyway.
     spoils : tuple of str
         Metrics that the framework computes by multiplying with its mask: they are NaN there as soon as a
         masked value of their columns is not finite.
+    spoils_by_sequence : tuple of str
+        Metrics that it computes so where the loss is aggregated by sequences only.
     notes : tuple of str
         What a user of the framework should know: knobs without effect, divisors that a file does not hold.
     """
@@ -43,9 +47,20 @@ class Preset:
     version: str
     spec: Mapping[str, Any]
     metrics: tuple[PresetMetric, ...]
+    more: Callable[[LossSpec], tuple[PresetMetric, ...]] | None = None
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spoils: tuple[str, ...] = ()
+    spoils_by_sequence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def metrics_under(self, spec: LossSpec) -> tuple[PresetMetric, ...]:
+        """Return all metrics that the framework logs with this loss."""
+        return self.metrics + (self.more(spec) if self.more else ())
+
+    def spoilt(self, name: str, spec: LossSpec) -> bool:
+        """Return whether a masked value that is not finite makes this metric NaN."""
+        by_sequence = spec.agg.startswith("seq-")
+        return name in self.spoils or (by_sequence and name in self.spoils_by_sequence)
 
     def loss_spec(self, overrides: Mapping[str, Any] | None = None) -> LossSpec:
         """Return the loss; `overrides` win over what the framework does by default."""
@@ -54,6 +69,9 @@ class Preset:
 
 FAMILIES: dict[str, str] = {
     "verl": "verl",
+    "openrlhf": "openrlhf",
+    "areal": "areal",
+    "skyrl": "skyrl",
     "sb3": "sb3",
     "trl": "trl",
     "liger": "liger",

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from goldens.presets import liger, nemo_rl, open_instruct, prime_rl, roll, sb3, slime, trl
+from goldens.presets import (
+    areal,
+    liger,
+    nemo_rl,
+    open_instruct,
+    openrlhf,
+    prime_rl,
+    roll,
+    sb3,
+    skyrl,
+    slime,
+    trl,
+    verl,
+)
 
 if TYPE_CHECKING:
     from goldens.presets.asked import Mapping
@@ -18,5 +31,9 @@ MAPPINGS: dict[str, Mapping] = {
     **prime_rl.MAPPINGS,
     **roll.MAPPINGS,
     **open_instruct.MAPPINGS,
+    **verl.MAPPINGS,
+    **openrlhf.MAPPINGS,
+    **areal.MAPPINGS,
+    **skyrl.MAPPINGS,
 }
 """By the peer's function."""

@@ -10,16 +10,29 @@ from typing import Any
 import numpy as np
 from goldens.rows import Arrays, Row
 
+import ppocli
+from ppocli.core.presets import preset
+from ppocli.core.sequence_objectives import Sequences
+from ppocli.core.terms import TERMS
+from ppocli.core.tokens import Tokens
+
 
 @dataclass
 class Asked:
     """A call of `evaluate` and how its metrics are to be compared.
 
-    `names` maps a peer's output to the preset's metric where they differ, `factors` multiplies ours first (a
-    peer that returns a sum where it logs a mean), `values` are numbers got otherwise, `missing` says why an
-    output is not compared, `scale` is the mean absolute term of sums that cancel, `slack` what decisions within
-    rounding of a bound may change; `bounds` are ratios at which exp() of different libraries may decide
-    differently: outputs named in `decided` may then change by the share of the tokens there.
+    Attributes
+    ----------
+    names : peer's output to the preset's metric, where they differ
+    factors : what ours is multiplied by first (a peer that returns a sum where it logs a mean)
+    values : numbers got otherwise
+    missing : why an output is not compared
+    scale : the mean absolute term of sums that cancel
+    slack : what decisions within rounding of a bound may change
+    bounds, decided : ratios at which exp() of different libraries may decide differently, and the outputs
+        that may then change by the share of the tokens there
+    float32 : outputs that the peer computes in float32 although its row is float64
+    terms : the preset's terms of each token, (n,), by the peer's name for the array
     """
 
     like: str
@@ -33,6 +46,18 @@ class Asked:
     slack: dict[str, float] = field(default_factory=dict)
     bounds: tuple[float, ...] = ()
     decided: tuple[str, ...] = ()
+    float32: tuple[str, ...] = ()
+    terms: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def term(asked: Asked, name: str, **options: Any) -> np.ndarray:
+    """A term of the preset's vocabulary at every valid token, (n,), under the settings asked for."""
+    given = {role: np.stack(list(values)) for role, values in asked.arrays.items()}
+    valid = given["mask"] != 0 if "mask" in given else np.ones(given["log_probs"].shape, bool)
+    columns = {role: values[valid].astype(float) for role, values in given.items()}
+    tokens = Tokens(columns, Sequences.from_ids(np.nonzero(valid)[0]))
+    values: np.ndarray = TERMS[name].compute(tokens, preset(asked.like).loss_spec(asked.settings), **options)
+    return values
 
 
 Mapping = Callable[[Row, Arrays], Asked]
@@ -49,6 +74,12 @@ def inputs(arrays: Arrays, *roles: str) -> Arrays:
     return out
 
 
+def dirty(arrays: Arrays) -> bool:
+    """Whether log-probs in the padding are not finite."""
+    padding = arrays["mask"] == 0
+    return any(not np.isfinite(arrays[name][padding]).all() for name in ("log_probs", "old_log_probs"))
+
+
 def flips(asked: Asked, arrays: Arrays, name: str) -> float:
     """The share of valid tokens whose log-ratio is within 4 units of a bound, for outputs that count them."""
     if name not in asked.decided:
@@ -61,3 +92,13 @@ def flips(asked: Asked, arrays: Arrays, name: str) -> float:
             near |= (np.abs(log_ratio - at) <= 4.0 * np.spacing(abs(at))) & (log_ratio != 0.0)
     valid = arrays["mask"] != 0 if "mask" in arrays else np.ones(log_ratio.shape, bool)
     return float(near[valid].mean()) if valid.any() else 0.0
+
+
+def metrics_of(asked: Asked) -> dict[str, float | None]:
+    """The framework's metrics as `evaluate` gives them; what is not finite as the number that it is."""
+    like = ppocli.evaluate(**asked.arrays, like=asked.like, **asked.settings).like
+    assert like is not None
+    out = dict(like.metrics)
+    for name, note in like.nulls.items():
+        out[name] = None if note.nonfinite is None else float(note.nonfinite)
+    return out
