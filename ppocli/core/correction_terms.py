@@ -35,10 +35,11 @@ def weight(
     """Return the weight against the rollout policy.
 
     kind "applied", "raw": after the bounds, before them; "log": the logarithm of a token's raw one, 0 where
-    that is beyond a bound; "low", "high": 1 where the raw one is beyond that bound; "under": as "low", and
-    without a lower bound 1 where it is below 1 / cap; "mean_high", "mean_reached": 1 where the sequence's mean
-    (over length + `seq_eps`) of the raw ones is above the cap, is at least that lower bound. `kept`: 0 where
-    a rule does not allow the token. Without a weight it is 1, and no bound is passed.
+    that is beyond a bound; "excess": applied - 1; "low", "high", "touched": 1 where the raw one is beyond
+    that bound, beyond either; "under": as "low", and without a lower bound 1 where it is below 1 / cap;
+    "mean_high", "mean_reached": 1 where the sequence's mean (over length + `seq_eps`) of the raw ones is
+    above the cap, is at least that lower bound. `kept`: 0 where a rule does not allow the token. Without a
+    weight it is 1, and no bound is passed.
     """
     weights = tokens.weights(spec)
     if kind == "log":
@@ -46,7 +47,9 @@ def weight(
         return d if weights is None else np.where(weights.low | weights.high, 0.0, d)
     if weights is None:
         return only_kept(tokens, spec, np.full(tokens.n, float(kind in ("applied", "raw"))), kept)
-    if kind in ("applied", "raw", "low", "high"):
+    if kind == "excess":
+        value = weights.applied - 1.0
+    elif kind in ("applied", "raw", "low", "high", "touched"):
         value = np.asarray(getattr(weights, kind), dtype=np.float64)
     else:
         raw = weights.raw if kind == "under" else _sequence_mean(tokens, spec, weights.raw)

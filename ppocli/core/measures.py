@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 _TOKENS = re.compile(r"(token|stored)-(mean|sum|min|max|std|var)")
 _SEQUENCES = re.compile(r"(seq|row)-(mean|sum|min|max|std|var)-token-(mean|sum|min|max)")
-_OF_REDUCTION = ("ddof", "about", "mean_eps", "before")
+_OF_REDUCTION = ("ddof", "about", "by", "mean_eps", "before")
 AGG = "agg"
 """The reduction that a `LossSpec` chooses with `agg`."""
+
+VOTES = {"vote-mean": "mean", "vote-min": "min", "vote-max": "max"}
+"""Over tokens, or over stored sequences where the tokens of each share one ratio, one vote each.
+
+With the option by="weight": where they share one weight against the rollout policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,12 @@ class Measure:
     term : str
         A name of `core.terms.TERMS`.
     reduce : str
-        As `reduction` reads it, or "agg": the one that the `LossSpec` chooses.
+        As `reduction` reads it, "agg": the one that the `LossSpec` chooses, or one of `VOTES`.
     factor : float
         Multiplies the result.
     options : tuple of (name, value)
-        Of the term; these are of the reduction: `ddof`, `mean_eps` (instead of the spec's), `before` (over
-        the tokens before rules drop some).
+        Of the term; these are of the reduction: `ddof`, `by`, `mean_eps` (instead of the spec's), `before`
+        (over the tokens before rules drop some).
     """
 
     term: str
@@ -97,7 +102,7 @@ def own_metric(name: str, factor: float = 1.0) -> Measure:
 
 def measure(term: str, reduce: str = "token-mean", factor: float = 1.0, **options: Any) -> Measure:
     """Return a measure; `options` are those of its term."""
-    if reduce != AGG:
+    if reduce != AGG and reduce not in VOTES:
         reduction(reduce)
     return Measure(term, reduce, factor, tuple(sorted(options.items())))
 
@@ -156,6 +161,10 @@ class Sums:
 
 def resolve(one: Measure, spec: LossSpec) -> Reduction:
     """Return the reduction of a measure under a spec."""
+    if one.reduce in VOTES:
+        weights = one.option("by") == "weight"
+        shared = spec.rollout_is in ("sequence", "geometric") if weights else spec.shares_ratio
+        return Reduction("row" if shared else "token", VOTES[one.reduce], "mean" if shared else None)
     if one.reduce != AGG:
         return reduction(one.reduce)
     # The mean over groups is the engine's own metric: only its columns are asked for here.

@@ -15,6 +15,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from ppocli.core import reference
 from ppocli.core.token_objectives import (
     ObjectiveTerms,
+    bounded_cispo,
     clamped,
     held,
     product,
@@ -114,6 +116,7 @@ def objective_terms(
     *,
     rollout_log_probs: Floats | None = None,
     sequences: Sequences | None = None,
+    log_correction: Floats | None = None,
 ) -> ObjectiveTerms:
     """Return loss, gradient and clip decisions of each token under any objective.
 
@@ -124,7 +127,9 @@ def objective_terms(
     rollout_log_probs : (n,) float64, optional
         Needed by decoupled.
     sequences : Sequences, optional
-        Needed by gspo, gmpo, vespo and sapo at the level of sequences.
+        Needed by gspo, gmpo, vespo and a `ratio_level` of "sequence".
+    log_correction : (m,) float64, optional
+        vespo: added to the logarithm of each sequence's ratio.
 
     Raises
     ------
@@ -140,7 +145,13 @@ def objective_terms(
         return gspo(log_ratio, advantages, sequences, spec)
     if spec.objective == "gmpo":
         return gmpo(log_ratio, advantages, sequences, spec)
-    return vespo(log_probs, log_ratio, advantages, sequences, spec)
+    if spec.objective == "vespo":
+        return vespo(log_probs, log_ratio, advantages, sequences, spec, log_correction)
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences))
+    if spec.objective == "cispo":
+        return bounded_cispo(log_probs, shared, advantages, spec)
+    terms = sapo(shared, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, spec.log_ratio_clamp)
+    return replace(terms, gradient=through_sequence(terms.gradient, sequences))
 
 
 def log_sequence_ratio(log_ratio: Floats, sequences: Sequences, kind: str = "geometric") -> Floats:
@@ -161,6 +172,13 @@ def through_sequence(gradient: Floats, sequences: Sequences, kind: str = "geomet
     return sequences.spread(over)
 
 
+def length_share(sequences: Sequences, spec: LossSpec) -> Floats | float:
+    """Return L / (L + ratio_eps) of each token's sequence: what the eps makes of a geometric mean."""
+    if not spec.ratio_eps or spec.sequence_ratio != "geometric":
+        return 1.0
+    return sequences.spread(sequences.lengths / (sequences.lengths + spec.ratio_eps))
+
+
 def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec) -> ObjectiveTerms:
     """Return loss = -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), s the sequence's ratio [1]_.
 
@@ -173,12 +191,13 @@ def gspo(log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: Loss
     geometric and all advantages of a sequence are equal.
     """
     kind = spec.sequence_ratio
-    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind))
+    share = length_share(sequences, spec)
+    shared = sequences.spread(log_sequence_ratio(log_ratio, sequences, kind)) * share
     held_back = spec.log_ratio_ceiling is not None and shared > spec.log_ratio_ceiling
     shared = np.where(held_back, spec.log_ratio_ceiling or 0.0, shared)
     gradient = np.where(held_back, 0.0, reference.loss_gradient(shared, advantages, spec))
     if not spec.gspo_token_gradient:
-        gradient = through_sequence(gradient, sequences, kind)
+        gradient = through_sequence(gradient, sequences, kind) * share
     return ObjectiveTerms(
         reference.ppo_loss(shared, advantages, spec),
         gradient,
@@ -234,22 +253,45 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
 
 
 def vespo(
-    log_probs: Floats, log_ratio: Floats, advantages: Floats, sequences: Sequences, spec: LossSpec
+    log_probs: Floats,
+    log_ratio: Floats,
+    advantages: Floats,
+    sequences: Sequences,
+    spec: LossSpec,
+    log_correction: Floats | None = None,
 ) -> ObjectiveTerms:
     """Return loss = -phi(w) A log_probs, w = exp(sum log_ratio) the sequence's ratio, phi a constant [4]_.
 
     phi is `vespo_weight` with `vespo_k_pos`, `vespo_lambda_pos` where A >= 0 and `_neg` where A < 0.
-    gradient = -phi A. Nothing counts as clipped. `log_ratio_clamp` holds each token's log_ratio.
+    gradient = -phi A. Nothing counts as clipped.
     """
-    bounded = clamped(log_ratio, spec.log_ratio_clamp)
-    log_w = sequences.spread(log_sequence_ratio(bounded, sequences, "product"))
+    phi = vespo_phi(log_ratio, advantages, sequences, spec, log_correction)
+    return weighted_log_probs(phi, log_probs, advantages, unclipped(log_probs))
+
+
+def vespo_phi(
+    log_ratio: Floats,
+    advantages: Floats,
+    sequences: Sequences,
+    spec: LossSpec,
+    log_correction: Floats | None = None,
+) -> Floats:
+    """Return phi of each token, (n,).
+
+    `log_ratio_clamp` holds each token's log_ratio, `vespo_log_low` and `vespo_log_high` hold log w, to which
+    `log_correction`, (m,), has been added.
+    """
+    log_w = log_sequence_ratio(clamped(log_ratio, spec.log_ratio_clamp), sequences, "product")
+    if log_correction is not None:
+        log_w = log_w + log_correction
+    if spec.vespo_log_low is not None or spec.vespo_log_high is not None:
+        log_w = np.clip(log_w, spec.vespo_log_low, spec.vespo_log_high)
     negative = advantages < 0.0
-    phi = vespo_weight(
-        log_w,
+    return vespo_weight(
+        sequences.spread(log_w),
         np.where(negative, spec.vespo_k_neg, spec.vespo_k_pos),
         np.where(negative, spec.vespo_lambda_neg, spec.vespo_lambda_pos),
     )
-    return weighted_log_probs(phi, log_probs, advantages, unclipped(log_probs))
 
 
 def vespo_weight(log_w: Floats, k: Floats, lam: Floats) -> Floats:

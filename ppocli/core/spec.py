@@ -47,10 +47,11 @@ SEQUENCE_OBJECTIVES = ("gspo", "gmpo", "vespo")
 """Those in which a token's loss depends on its whole sequence."""
 
 SEQUENCE_RATIOS = ("geometric", "product")
+ANCHORS = ("old", "rollout")
 ROLLOUT_IS = ("none", "token", "sequence", "geometric")
 REJECTION_MODES = ("drop", "zero", "clamp")
 RATIO_LEVELS = ("token", "sequence")
-REF_KLS = ("k1", "k2", "k3", "abs")
+REF_KLS = ("k1", "k2", "k3", "abs", "ratio-k1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,22 @@ class LossSpec:
     cispo_low, cispo_high : float, optional
         Absolute bounds of the ratio, 0 <= cispo_low <= cispo_high. None: 1 - clip_low and 1 + clip_high.
         TRL bounds from above only: cispo_low = 0.
+    cispo_masked : bool
+        cispo: tokens clipped on the side that A pushes to are dropped (ROLL: cispo_use_unified_mask).
     sapo_tau_pos, sapo_tau_neg : float
         Temperatures of the gate for A > 0 and for all others; positive.
     sequence_ratio : {"geometric", "product"}
         gspo: exp(mean log_ratio) or exp(sum log_ratio).
     ratio_level : {"token", "sequence"}
-        sapo: the ratio is the token's, or its sequence's geometric mean.
+        cispo, sapo: the ratio is the token's, or its sequence's geometric mean (TRL, Liger).
+    ratio_eps : float
+        gspo: added to a sequence's number of tokens in its geometric mean; at least 0, 1e-8 in NeMo-RL.
     gspo_token_gradient : bool
         gspo: each token keeps the gradient of its own loss (GSPO-token) instead of the sequence's mean.
     dppo_weight_cap : float, optional
         c > 0: the loss is -min(ratio, c) A log_probs, the weight a constant (verl). None: -ratio A.
+    dppo_two_sided : bool
+        A token outside the trust region is dropped whatever the sign of A (ipo of prime-rl).
     dppo_kl_eps : float
         Added to 1 - p on both sides of the binary KL; at least 0, 1e-8 in verl and SkyRL.
     dro_beta : float
@@ -94,6 +101,15 @@ class LossSpec:
     vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg : float
         Exponents of the weight for A >= 0 and for A < 0: k at least 0, lambda positive. The defaults are
         TRL's.
+    vespo_log_low, vespo_log_high : float, optional
+        Bounds of the logarithm of the sequence's ratio w; TRL: log 1e-8 and 20.
+    vespo_rollout_is : bool
+        vespo: the importance weight against the rollout policy multiplies w, not the loss (TRL).
+    off_policy_threshold : float, optional
+        A token with A < 0 has loss 0 where the mean of anchor - log_probs over its sequence is above this,
+        nats (TRL's off_policy_mask_threshold, slime's opsm_delta).
+    off_policy_anchor : {"old", "rollout"}
+        That anchor: old_log_probs, or rollout_log_probs.
     rollout_is : {"none", "token", "sequence", "geometric"}
         Each token's loss is multiplied by the importance weight exp(old_log_probs - rollout_log_probs) of
         this level (`core.rollout_rules.WeightRule`).
@@ -129,8 +145,6 @@ class LossSpec:
         Added to the number of tokens in the means of a preset; at least 0.
     seq_eps : float
         Added to a sequence's number of tokens in the means of a preset; at least 0.
-    ref_kl : {"k1", "k2", "k3", "abs"}
-        Estimator of the KL from the reference in a preset's metrics.
     adv_level : {"token", "sequence"}
         "sequence": each token has the mean advantage of its sequence.
     adv_norm : {"none", "batch", "minibatch:N", "group"}
@@ -158,6 +172,15 @@ class LossSpec:
         The value loss takes the larger of the plain and the clipped square.
     vf_coef, ent_coef, kl_coef : float, optional
         Coefficients of `total_loss`. None: the defaults 0.5, 0, 0 for the terms whose columns exist.
+    ref_kl : {"k1", "k2", "k3", "abs", "ratio-k1"}
+        The estimate of KL(new || ref) that a preset's loss is penalised with: x = log_probs - ref_log_probs,
+        x^2 / 2, expm1(-x) + x, |x|, or ratio * x (estimator 3 of open-instruct).
+    ref_kl_clamp, ref_kl_cap : float, optional
+        x is held within plus or minus the one, the estimate within plus or minus the other; positive.
+    ref_kl_ratio : bool
+        The estimate is multiplied by the ratio of the objective (TRL: use_bias_correction_kl).
+    log_ratio_penalty : float
+        Coefficient of log_ratio^2 in a preset's loss; at least 0 (prime-rl: kl_tau).
     micro_batch : int, optional
         Also report the mean over micro-batches of this many stored rows of their means.
 
@@ -176,18 +199,26 @@ class LossSpec:
     log_ratio_ceiling: float | None = None
     cispo_low: float | None = None
     cispo_high: float | None = None
+    cispo_masked: bool = False
     sapo_tau_pos: float = 1.0
     sapo_tau_neg: float = 1.05
     sequence_ratio: str = "geometric"
     ratio_level: str = "token"
+    ratio_eps: float = 0.0
     gspo_token_gradient: bool = False
     dppo_weight_cap: float | None = None
+    dppo_two_sided: bool = False
     dppo_kl_eps: float = 0.0
     dro_beta: float = 0.05
     vespo_k_pos: float = 2.0
     vespo_lambda_pos: float = 3.0
     vespo_k_neg: float = 3.0
     vespo_lambda_neg: float = 2.0
+    vespo_log_low: float | None = None
+    vespo_log_high: float | None = None
+    vespo_rollout_is: bool = False
+    off_policy_threshold: float | None = None
+    off_policy_anchor: str = "old"
     rollout_is: str = "none"
     rollout_is_cap: float | None = None
     rollout_is_low: float | None = None
@@ -204,7 +235,6 @@ class LossSpec:
     count_empty: bool = False
     mean_eps: float = 0.0
     seq_eps: float = 0.0
-    ref_kl: str = "k3"
     adv_level: str = "token"
     adv_norm: str = "none"
     adv_norm_unit: str = "token"
@@ -219,6 +249,11 @@ class LossSpec:
     vf_coef: float | None = None
     ent_coef: float | None = None
     kl_coef: float | None = None
+    ref_kl: str = "k3"
+    ref_kl_clamp: float | None = None
+    ref_kl_cap: float | None = None
+    ref_kl_ratio: bool = False
+    log_ratio_penalty: float = 0.0
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -227,6 +262,7 @@ class LossSpec:
         choose("--objective", self.objective, OBJECTIVES)
         choose("sequence_ratio", self.sequence_ratio, SEQUENCE_RATIOS)
         choose("ratio_level", self.ratio_level, RATIO_LEVELS)
+        choose("off_policy_anchor", self.off_policy_anchor, ANCHORS)
         choose("adv_level", self.adv_level, RATIO_LEVELS)
         choose("ref_kl", self.ref_kl, REF_KLS)
         choose("--agg", self.agg, AGGREGATIONS)
@@ -316,6 +352,7 @@ class LossSpec:
         return (
             self.objective == "ppo"
             and not self.needs_rollout
+            and self.off_policy_threshold is None
             and self.adv_level == "token"
             and not self.scoped
         )
@@ -328,7 +365,8 @@ class LossSpec:
     @property
     def reads_rollout(self) -> bool:
         """Whether the column rollout_log_probs is needed."""
-        return self.needs_rollout and not self.rollout_bypass
+        anchored = self.off_policy_threshold is not None and self.off_policy_anchor == "rollout"
+        return (self.needs_rollout and not self.rollout_bypass) or anchored
 
     @property
     def correction_pair(self) -> tuple[str, str]:
@@ -338,26 +376,26 @@ class LossSpec:
         return "old_log_probs", "rollout_log_probs"
 
     @property
-    def shares_terms(self) -> bool:
-        """Whether the objective itself depends on whole sequences."""
-        return self.objective in SEQUENCE_OBJECTIVES or (
-            self.objective == "sapo" and self.ratio_level == "sequence"
+    def needs_sequences(self) -> bool:
+        """Whether a token's loss depends on which tokens belong together."""
+        return (
+            self.shares_terms
+            or self.off_policy_threshold is not None
+            or self.adv_level == "sequence"
+            or self.rollout_is not in ("none", "token")
+            or any(rule.level != "token" for rule in self.rejections)
         )
+
+    @property
+    def shares_terms(self) -> bool:
+        """Whether the terms of the objective itself depend on which tokens belong together."""
+        shared = self.objective in ("cispo", "sapo") and self.ratio_level == "sequence"
+        return self.objective in SEQUENCE_OBJECTIVES or shared
 
     @property
     def shares_ratio(self) -> bool:
         """Whether the tokens of a sequence have one ratio, the geometric mean."""
         return self.objective == "gspo" or self.ratio_level == "sequence"
-
-    @property
-    def needs_sequences(self) -> bool:
-        """Whether a token's loss depends on which tokens belong together."""
-        return (
-            self.shares_terms
-            or self.adv_level == "sequence"
-            or self.rollout_is not in ("none", "token")
-            or any(rule.level != "token" for rule in self.rejections)
-        )
 
     @property
     def cispo_bounds(self) -> tuple[float, float]:
@@ -377,6 +415,8 @@ _AT_LEAST_0 = (
     "dro_beta",
     "vespo_k_pos",
     "vespo_k_neg",
+    "ratio_eps",
+    "log_ratio_penalty",
     "mean_eps",
     "seq_eps",
     "rollout_rs_prob_clamp",
@@ -391,6 +431,8 @@ _ABOVE_0 = (
     "denominator",
     "value_error_delta",
     "value_error_cap",
+    "ref_kl_clamp",
+    "ref_kl_cap",
 )
 
 
@@ -418,8 +460,10 @@ def _check_correction(spec: LossSpec) -> None:
                 hint = "--rollout-is token, sequence or geometric"
                 raise UsageProblem(f"{name} bounds a weight, and no weight is asked for", hint=hint)
     spec.rejections  # noqa: B018 - reads the rules, and refuses wrong ones
-    if not math.isfinite(spec.loss_scale):
-        raise UsageProblem(f"loss_scale must be finite, not {spec.loss_scale:g}")
+    for name in ("loss_scale", "vespo_log_low", "vespo_log_high", "off_policy_threshold"):
+        value = getattr(spec, name)
+        if value is not None and not math.isfinite(value):
+            raise UsageProblem(f"{name} must be finite, not {value:g}")
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.core import reference
+from ppocli.core import framework_terms, reference
 from ppocli.core.correction_terms import kept as kept_term
 from ppocli.core.correction_terms import only_kept, over_sequence, rejected, rule, statistic, weight
 from ppocli.core.rollout_correction import level_log_ratio
@@ -59,6 +59,16 @@ def _pair(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
 def _policy(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the objective needs."""
     return NEW, OLD, "advantages", *((ROLLOUT,) if spec.reads_rollout else ())
+
+
+def _mismatch(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the two columns whose difference is the train-inference mismatch."""
+    return OLD, ROLLOUT
+
+
+def _sampling(spec: LossSpec, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what weights need, and what decides which tokens keep theirs."""
+    return OLD, ROLLOUT, *((NEW, "advantages") if spec.off_policy_threshold is not None else ())
 
 
 def _by_spec(spec: LossSpec, options: Mapping[str, Any]) -> bool:
@@ -178,12 +188,12 @@ def kl(
 ) -> Floats:
     """Return an estimate of a KL divergence from d = new - old, nats.
 
-    estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|. d is held
-    within plus or minus `clamp` first ("loss": the loss's own), the estimate within plus or minus `cap`
-    afterwards. `kept`: 0 where a rule does not allow the token.
+    estimator "k1": -d; "k2": d^2 / 2; "k3": expm1(d) - d; "k3_reverse": expm1(-d) + d; "abs": |d|;
+    "ref_kl": that of the spec. d is held within plus or minus `clamp` first ("loss": the loss's own), the
+    estimate within plus or minus `cap` afterwards. `kept`: 0 where a rule does not allow the token.
     """
     d = clamped(tokens.log_ratio(new, old), _clamp(spec, clamp))
-    value = _ESTIMATORS[estimator](d)
+    value = _ESTIMATORS[spec.ref_kl if estimator == "ref_kl" else estimator](d)
     return only_kept(tokens, spec, value if cap is None else np.clip(value, -cap, cap), kept)
 
 
@@ -248,9 +258,9 @@ def _clamp(spec: LossSpec, clamp: float | str | None) -> float | None:
     return spec.log_ratio_clamp if isinstance(clamp, str) else clamp
 
 
-def column(tokens: Tokens, spec: LossSpec, *, role: str) -> Floats:
-    """Return a column as it is."""
-    return tokens.column(role)
+def column(tokens: Tokens, spec: LossSpec, *, role: str, power: int = 1) -> Floats:
+    """Return a column as it is, or to a power."""
+    return tokens.column(role) if power == 1 else tokens.column(role) ** power
 
 
 def value_error(
@@ -418,5 +428,31 @@ TERMS: dict[str, Term] = {
     "dual_ratio": Term(dual_ratio, _policy, _by_spec),
     "smooth_loss": Term(smooth_loss, _policy, _never),
     "residual": Term(residual, lambda spec, options: ("returns", options.get("role", "values")), _never),
+    "ref_kl": Term(framework_terms.ref_kl, framework_terms.ref_kl_roles, framework_terms.ref_kl_together),
+    "entropy_bonus": Term(framework_terms.entropy_bonus, framework_terms.entropy_roles, _never),
+    "phi": Term(framework_terms.phi, _policy, _by_spec),
+    "loss_times_length": Term(
+        framework_terms.loss_times_length,
+        lambda spec, o: (*_policy(spec, o), *framework_terms.ref_kl_roles(spec, {"penalty": True})),
+        lambda spec, o: True,
+    ),
+    "held_back": Term(framework_terms.held_back, _policy, _by_spec),
+    "objective_ratio": Term(
+        framework_terms.objective_ratio,
+        lambda spec, o: (NEW, OLD),
+        lambda spec, o: spec.shares_ratio or o.get("averaged", False),
+    ),
+    "clip_kept": Term(framework_terms.clip_kept, _policy, _by_spec),
+    "behaviour_weighted": Term(framework_terms.behaviour_weighted, lambda spec, o: (NEW, ROLLOUT), _never),
+    "sampling_ratio": Term(framework_terms.sampling_ratio, _sampling, framework_terms.sampling_together),
+    "dropped": Term(framework_terms.dropped, _policy, _by_spec),
+    "among": Term(framework_terms.among, _policy, lambda spec, options: True),
+    "logarithm": Term(framework_terms.logarithm, framework_terms.logarithm_roles, _never),
+    "log_ratio_penalty": Term(framework_terms.log_ratio_penalty, _pair, _never),
+    "distance_from_one": Term(framework_terms.distance_from_one, _mismatch, _never),
+    "multiplicative_error": Term(framework_terms.multiplicative_error, _mismatch, _never),
+    "mixture_divergence": Term(framework_terms.mixture_divergence, _mismatch, _never),
+    "weighted_entropy": Term(framework_terms.weighted_entropy, lambda spec, o: (NEW, ROLLOUT), _never),
+    "probability_difference": Term(framework_terms.probability_difference, _mismatch, _never),
 }
 """The vocabulary."""

@@ -85,7 +85,7 @@ def token_terms(
         case "reinforce":
             return reinforce(log_probs, advantages)
         case "cispo":
-            return cispo(log_probs, log_ratio, advantages, *spec.cispo_bounds, clamp)
+            return bounded_cispo(log_probs, log_ratio, advantages, spec)
         case "sapo":
             return sapo(log_ratio, advantages, spec.sapo_tau_pos, spec.sapo_tau_neg, clamp)
         case "dppo-tv" | "dppo-kl":
@@ -138,6 +138,15 @@ def cispo(
     return weighted_log_probs(np.clip(r, low, high), log_probs, advantages, masks)
 
 
+def bounded_cispo(log_probs: Floats, log_ratio: Floats, advantages: Floats, spec: LossSpec) -> ObjectiveTerms:
+    """Return cispo with the bounds of a spec; `cispo_masked`: loss and gradient 0 where active."""
+    terms = cispo(log_probs, log_ratio, advantages, *spec.cispo_bounds, spec.log_ratio_clamp)
+    if not spec.cispo_masked:
+        return terms
+    cut = terms.masks.active_low | terms.masks.active_high
+    return ObjectiveTerms(np.where(cut, 0.0, terms.loss), np.where(cut, 0.0, terms.gradient), terms.masks)
+
+
 def sapo(
     log_ratio: Floats, advantages: Floats, tau_pos: float, tau_neg: float, clamp: float | None
 ) -> ObjectiveTerms:
@@ -169,6 +178,8 @@ def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: Los
     or `active_low` are dropped: loss and gradient 0. verl and prime-rl also drop those in `low` with A = 0,
     which changes their fraction and no loss.
 
+    With `dppo_two_sided` all tokens in `low` or `high` are dropped.
+
     gradient = -ratio A; 0 where dropped and where |log_ratio| > log_ratio_clamp. With `dppo_weight_cap` = c
     the loss is -w A log_probs with the constant w = min(ratio, c) and the gradient -w A. The clamp holds for
     the ratio, not for p and q.
@@ -180,7 +191,7 @@ def dppo(log_probs: Floats, old_log_probs: Floats, advantages: Floats, spec: Los
     else:
         weight = np.minimum(reference.ratio(log_ratio, spec.log_ratio_clamp), spec.dppo_weight_cap)
         kept = weighted_log_probs(weight, log_probs, advantages, masks)
-    dropped = masks.active_low | masks.active_high
+    dropped = masks.low | masks.high if spec.dppo_two_sided else masks.active_low | masks.active_high
     return ObjectiveTerms(np.where(dropped, 0.0, kept.loss), np.where(dropped, 0.0, kept.gradient), masks)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ppocli.core.rollout_correction import Rejection
     from ppocli.core.spec import LossSpec
 
     Floats = NDArray[np.float64]
@@ -35,12 +36,20 @@ class Tokens:
         `advantages` are those that the loss uses.
     sequences : Sequences, optional
         Which tokens belong together, where these are whole sequences.
+    valid : (n,) bool, optional
+        Which tokens are not padding, where padding is there too. None: none is.
     """
 
-    def __init__(self, columns: Mapping[str, Floats], sequences: Sequences | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Floats],
+        sequences: Sequences | None = None,
+        valid: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.columns = columns
         self.sequences = sequences
         self.n = next(iter(columns.values())).size
+        self.valid = np.ones(self.n, dtype=np.bool_) if valid is None else valid
         self._known: dict[Any, Any] = {}
         self._weights: Weights | None = None
 
@@ -91,15 +100,20 @@ class Tokens:
 
     def _satisfying(self, spec: LossSpec) -> Bools:
         """Apply the rules."""
+        return kept_by_all(self.rejected(spec), self.n)
+
+    def rejected(self, spec: LossSpec) -> list[Rejection]:
+        """Return what each rule decides."""
+        if not spec.rejections:
+            return []
         numerator, denominator = (self.columns[role] for role in spec.correction_pair)
         clamp, prob_clamp = spec.rollout_is_clamp, spec.rollout_rs_prob_clamp
-        decisions = [
+        return [
             reject(
                 numerator, denominator, self.together(), rule, log_ratio_clamp=clamp, prob_clamp=prob_clamp
             )
             for rule in spec.rejections
         ]
-        return kept_by_all(decisions, self.n)
 
     def advantages(self, spec: LossSpec) -> Floats:
         """Return the advantages of the loss: those of the tokens, or their sequence's mean."""
@@ -120,21 +134,48 @@ class Tokens:
             # Its weights are those of tokens unless another level is asked for; bounds need one.
             level = "token" if spec.rollout_is == "none" else spec.rollout_is
             plain = replace(spec, objective="ppo", rollout_is=level)
-        sequences = self.together() if plain.shares_terms else None
-        advantages = self.advantages(spec)
-        terms = objective_terms(self.columns[NEW], self.columns[OLD], advantages, plain, sequences=sequences)
-        weights = self.weights(spec)
-        factor = None if weights is None else weights.applied
-        if factor is not None and spec.objective == "gmpo":
-            factor = self._geometric(factor)
-        if spec.rejections and spec.rollout_rs_mode == "zero":
-            factor = np.where(self.kept(spec), 1.0 if factor is None else factor, 0.0)
+        terms = objective_terms(
+            self.columns[NEW], self.columns[OLD], self.advantages(spec), plain,
+            sequences=self.together() if plain.shares_terms else None,
+            log_correction=self.log_correction(plain),
+        )  # fmt: skip
+        factor = self.factor(spec)
         if factor is None:
             return terms
         with np.errstate(over="ignore", invalid="ignore"):
             loss = token_objectives.product(factor, terms.loss) + 0.0
             gradient = token_objectives.product(factor, terms.gradient) + 0.0
         return ObjectiveTerms(loss, gradient, terms.masks)
+
+    def log_correction(self, spec: LossSpec) -> Floats | None:
+        """Return what is added to log w of each sequence in vespo, weights below 1e-8 held there, or None.
+
+        A weight of the sequence counts once, weights of tokens as their product.
+        """
+        weights = self.weights(spec) if spec.vespo_rollout_is else None
+        if weights is None:
+            return None
+        logs = np.log(np.maximum(weights.applied, 1e-8))
+        return self.together().total(logs) if spec.rollout_is == "token" else self.together().mean(logs)
+
+    def factor(self, spec: LossSpec) -> Floats | None:
+        """Return what each token's loss is multiplied by: its weight, and 0 where it is held back."""
+        weights = None if spec.vespo_rollout_is else self.weights(spec)
+        factor = None if weights is None else weights.applied
+        if factor is not None and spec.objective == "gmpo":
+            factor = self._geometric(factor)
+        counted = self.counted(spec)
+        return factor if counted is None else np.where(counted, 1.0 if factor is None else factor, 0.0)
+
+    def counted(self, spec: LossSpec) -> Bools | None:
+        """Return the tokens that keep their loss although all of them count, or None: all."""
+        counted = self.kept(spec) if spec.rejections and spec.rollout_rs_mode == "zero" else None
+        if spec.off_policy_threshold is not None:
+            anchor = self.log_ratio(NEW, OLD if spec.off_policy_anchor == "old" else ROLLOUT)
+            drift = -self.together().spread(self.together().mean(anchor))
+            near = (self.advantages(spec) >= 0.0) | (drift <= spec.off_policy_threshold)
+            counted = near if counted is None else counted & near
+        return counted
 
     def _geometric(self, weights: Floats) -> Floats:
         """Return the geometric mean of a sequence's weights, which gmpo has inside its own mean.

@@ -192,7 +192,7 @@ class Batch:
         if advantages is not None:
             columns["advantages"] = advantages[where]
         sequences = None if self.offsets is None else Sequences.from_offsets(self._bounds(where))
-        tokens = Tokens(columns, sequences)
+        tokens = Tokens(columns, sequences, self.valid[where])
         if self.weights is None:
             return tokens
         every = self.weights

@@ -202,7 +202,7 @@ class PolicyStage:
         if wrong.any():
             alone = Batch(columns, batch.valid).tokens(pair, wrong, used)
             region = out[FLAGS][wrong]
-            _put(out, wrong, alone, replace(spec, rollout_rs=()))
+            _put(out, wrong, alone, replace(spec, rollout_rs=(), off_policy_threshold=None))
             out[FLAGS][wrong] = np.where(there[wrong], region, 0) | LEFT_OUT
         return out, None if weights is None else _stored(weights, there)
 

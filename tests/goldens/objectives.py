@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from goldens import normalisation, preset_gradients, trl_objectives, verl_objectives
+from goldens import normalisation, preset_gradients, verl_objectives
 
-FUNCTIONS = (
-    verl_objectives.FUNCTIONS
-    | trl_objectives.FUNCTIONS
-    | normalisation.FUNCTIONS
-    | preset_gradients.FUNCTIONS
-)
+FUNCTIONS = verl_objectives.FUNCTIONS | normalisation.FUNCTIONS | preset_gradients.FUNCTIONS
 """By the peer's function."""
 
 ARRAYS_ONLY = frozenset(preset_gradients.FUNCTIONS)

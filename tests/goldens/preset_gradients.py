@@ -57,9 +57,11 @@ def decisions(spec: LossSpec) -> tuple[float, ...]:
 
 def token_weights(spec: LossSpec, batch: Batch, like: str) -> np.ndarray:
     """The weight of each valid token's loss in the aggregate, (n,)."""
-    (one,) = next(metric.measures for metric in preset(like).metrics if metric.kind == "loss")
+    one = next(metric.measures[0] for metric in preset(like).metrics if metric.kind == "loss")
     how = resolve(one, spec)
     lengths = batch.lengths[batch.index] + spec.seq_eps
+    if one.term == "loss_times_length":
+        return lengths / batch.mask.size
     scale, denominator = (spec.loss_scale, spec.denominator) if one.reduce == AGG else (1.0, None)
     if spec.agg == "token-sum" and one.reduce == AGG:
         return np.full(batch.n, scale)
@@ -74,6 +76,9 @@ def token_weights(spec: LossSpec, batch: Batch, like: str) -> np.ndarray:
 
 FUNCTIONS = dict.fromkeys(
     (
+        "trl.trainer.grpo_trainer.GRPOTrainer._compute_loss",
+        "liger_kernel.chunked_loss.grpo_loss.LigerFusedLinearGRPOFunction.ppo_loss_fn",
+        "nemo_rl.algorithms.loss.loss_functions.ClippedPGLossFn",
         *(
             f"verl.trainer.ppo.core_algos.POLICY_LOSS_REGISTRY['{mode}']"
             for mode in ("vanilla", "gspo", "sapo", "cispo", "dro", "geo_mean")

@@ -79,6 +79,29 @@ def test_the_ends_of_the_ranges_are_allowed(good: dict[str, float]) -> None:
     assert {name: getattr(LossSpec(**good), name) for name in good} == good
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"ratio_level": "group"},
+        {"off_policy_anchor": "reference"},
+        {"rollout_rs_mode": "keep"},
+        {"ref_kl": "k4"},
+        {"ref_kl_clamp": 0.0},
+        {"ref_kl_cap": -1.0},
+        {"ratio_eps": -1e-8},
+        {"log_ratio_penalty": math.nan},
+        {"off_policy_threshold": math.inf},
+        {"vespo_log_low": -math.inf},
+        {"count_empty": 0.5},
+    ],
+    ids=str,
+)
+def test_settings_of_frameworks_are_checked(bad: dict[str, Any]) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        LossSpec(**bad)
+    assert next(iter(bad)) in caught.value.message
+
+
 def test_a_near_miss_is_guessed() -> None:
     with pytest.raises(UsageProblem) as caught:
         choose("--agg", "seq-mean-token-men", AGGREGATIONS)
