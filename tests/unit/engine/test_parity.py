@@ -102,3 +102,71 @@ def test_nothing_to_compare_is_exit_code_5(tmp_path: Path, capsys: pytest.Captur
     one = np.zeros((1, 2))
     np.savez(path, log_probs=one, old_log_probs=one, advantages=one, mask=np.zeros((1, 2), np.uint8))
     assert run(capsys, str(path), "-f", "json")[0] == 5
+
+
+def batch_of_28(path: Path) -> Path:
+    """28 valid tokens in four sequences padded to 16, with a value head."""
+    rng = np.random.default_rng(7)
+    lengths, T = np.array([12, 5, 3, 8]), 16
+    m = (np.arange(T)[None] < lengths[:, None]).astype(float)
+    old = np.where(m > 0, -rng.exponential(1.2, m.shape), 0.0)
+    d = np.where(m > 0, rng.normal(0, 0.25, m.shape), 0.0)
+    d[0, 3], d[1, 2], d[3, 1], d[3, 6] = 1.9, -1.6, 1.3, -0.9
+    new = np.minimum(old + d * m, 0) * m
+    roll = np.where(m > 0, np.minimum(old + rng.normal(0, 0.08, m.shape), 0), 0.0) * m
+    values = rng.normal(0, 1, m.shape) * m
+    returns = values + rng.normal(0, 0.5, m.shape) * m
+    np.savez(
+        path,
+        log_probs=new,
+        old_log_probs=old,
+        rollout_log_probs=roll,
+        advantages=np.array([1.2, -0.7, -1.4, 0.9])[:, None] * np.ones(m.shape),
+        mask=m,
+        values=values,
+        returns=returns,
+        old_values=values - rng.normal(0, 0.4, m.shape) * m,
+    )
+    return path
+
+
+# Computed apart from ppocli, with the frameworks' formulas in NumPy, and rounded to the digits given.
+TABLE = {
+    "loss": {
+        -0.5366: ("verl", "openrlhf", "skyrl", "trl", "open-instruct", "rlinf"),
+        -0.0681: ("slime", "roll"),
+    },
+    "clip fraction": {
+        0.2857: ("verl", "openrlhf", "skyrl", "areal", "rlinf", "trl"),
+        0.3604: ("slime", "roll"),
+        0.3929: ("spinup",),
+        0.1719: ("torchrl",),
+    },
+    "approx KL": {
+        0.0822: ("verl", "openrlhf", "rlinf"),
+        -0.0822: ("areal",),
+        0.1699: ("slime",),
+        0.1210: ("roll",),
+        0.0360: ("torchrl",),
+        0.0959: ("sb3", "cleanrl", "prime-rl"),
+    },
+    "value loss": {0.1658: ("verl",), 0.2025: ("skyrl",), 0.4051: ("slime",)},
+}
+
+
+def test_one_batch_every_frameworks_number(tmp_path: Path) -> None:
+    overrides = {"clip_low": 0.2, "clip_high": 0.28, "value_clip": 0.2}
+    report = parity_files([str(batch_of_28(tmp_path / "b.npz"))], overrides)
+    cells = {one.name: one.metrics for one in report.frameworks}
+    for kind, rows in TABLE.items():
+        for expected, names in rows.items():
+            for name in names:
+                got = cells[name][kind].value
+                assert got == pytest.approx(expected, abs=5e-5), (kind, name)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("verl:gspo", 0.714), ("trl:gspo", 0.750)])
+def test_tokens_and_sequences_vote_differently(tmp_path: Path, name: str, expected: float) -> None:
+    overrides = {"clip_low": 3e-4, "clip_high": 4e-4}
+    report = parity_files([str(batch_of_28(tmp_path / "b.npz"))], overrides, only=[name])
+    assert report.frameworks[0].metrics["clip fraction"].value == pytest.approx(expected, abs=5e-4)
