@@ -242,6 +242,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     from ppocli.engine.findings import find
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
+    from ppocli.engine.rollout_kl import rollout_kl
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
@@ -272,7 +273,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
         metrics=whole.metrics,
         nulls=whole.nulls,
         places=whole.places,
-        findings=find(total, run.spec, run.inputs, passes.repeats),
+        findings=find(total, run.spec, run.inputs, passes.repeats, lambda: rollout_kl(run.readers())),
         groups=tuple(groups),
         worst=passes.worst.found(),
         exit_code=int(code),
