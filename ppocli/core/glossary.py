@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from ppocli.core.metrics import METRICS, Metric
+from ppocli.core.profiles import PROFILES
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.core.rules import RULES, Rule
 from ppocli.core.spec import AGGREGATIONS
@@ -52,6 +53,8 @@ def explain(name: str) -> list[str]:
         return [f"{name}: aggregation", f"{AGGREGATION_TEXTS[name]}.", f"Chosen with --agg {name}."]
     if name.upper() in RULES:
         return _rule(RULES[name.upper()])
+    if name in PROFILES:
+        return PROFILES[name].lines()
     return _column(name)
 
 
@@ -62,6 +65,7 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
         ("Roles", [(one.name, one.text) for one in ROLES.values()]),
         ("Aggregations", [(name, AGGREGATION_TEXTS[name]) for name in AGGREGATIONS]),
         ("Findings", [(rule.code, rule.title) for rule in RULES.values()]),
+        ("Profiles of ppocli check", [(one.name, one.text) for one in PROFILES.values()]),
     ]
 
 
@@ -101,11 +105,19 @@ def _role(role: Role) -> list[str]:
 
 def _rule(rule: Rule) -> list[str]:
     """Explain a finding."""
+    judged = {
+        "error": "Fails 'ppocli check'",
+        "warning": "Fails 'ppocli check' with --fail-on warning",
+        "info": "Never fails 'ppocli check'",
+    }
+    at_worst = f"{rule.severity}, at worst {rule.worst}" if rule.worst else rule.severity
     return [
-        f"{rule.code}: finding, {rule.severity}",
+        f"{rule.code}: finding, {at_worst}",
         f"{rule.title}.",
+        *([f"Found where: {rule.decided}."] if rule.decided else []),
         f"What to do: {rule.advice}.",
         f"False alarm: {rule.false_alarm}.",
+        f"{judged[rule.gravest]}.",
     ]
 
 
@@ -122,5 +134,5 @@ def _column(name: str) -> list[str]:
         return [f"{name}: column name", "Holds minus the log-prob, so it is never taken. Store its negative."]
     if lowered in PROBABILITIES:
         return [f"{name}: column name", "Holds probabilities, so it is never taken. Store their logarithms."]
-    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *PROFILES]
     raise UsageProblem(f"nothing is known by the name '{name}'", hint=nearest(name, names))
