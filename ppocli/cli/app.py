@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True
     ),
+    "config": Command("ppocli.cli.config", "settings from files and variables, with their origin", True),
     "env": Command("ppocli.cli.env", "versions, processors and cache directory, for a bug report"),
 }
 """A new command is one line here and one module with `HELP` and `run`."""

@@ -16,6 +16,7 @@ from ppocli.cli.gate_options import GateOptions  # noqa: TC001
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, RunOptions, Sources, WritingOptions
 from ppocli.cli.output import plan
+from ppocli.cli.settings import Configuration
 from ppocli.errors import EmptyInput, InputError, UsageProblem
 from ppocli.render.check_formats import (
     CHECK_FORMATS,
@@ -129,7 +130,8 @@ class _Asked:
     ) -> None:
         self.paths, self.data, self.execution = paths, data, execution
         self.spec, self.reading = objective.loss_spec(), data.read_options()
-        self.gate, self.baseline = gating.gate(allow_empty=data.allow_empty), gating.baseline
+        settings = execution.config or Configuration()
+        self.gate, self.baseline = gating.gate(settings, allow_empty=data.allow_empty), gating.baseline
         execution.check()
 
     def judged(self, output: CheckOutput) -> CheckReport:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ppocli.cli.declare import flag, real_option, whole_option, word_option
-from ppocli.core.gate import Gate, Limit, limits_from, profile_limits, tolerances_from
+from ppocli.core.gate import Gate, Limit, LimitKind, limits_from, profile_limits, tolerances_from
 from ppocli.core.profiles import PROFILES
 from ppocli.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from ppocli.cli.settings import Configuration
 
 GATE = "Gate"
 
@@ -112,8 +116,8 @@ class GateOptions:
         bool, flag(GATE, "--exit-zero", text="Exit with 0, not 1, where a check fails: only report.")
     ] = False
 
-    def gate(self, *, allow_empty: bool) -> Gate:
-        """Return the gate.
+    def gate(self, settings: Configuration, *, allow_empty: bool) -> Gate:
+        """Return the gate, with the limits that `settings` adds.
 
         Raises
         ------
@@ -121,15 +125,16 @@ class GateOptions:
             An unknown metric or code, a limit that is not finite, a baseline without a tolerance or the other
             way round, a gate that could never fail.
         """
-        if self.tolerance and self.baseline is None:
+        tolerances = self._read(settings, "tolerance", tolerances_from)
+        if tolerances and self.baseline is None:
             raise UsageProblem("--tolerance needs a report to compare with", hint="--baseline FILE.json")
-        if self.baseline is not None and not self.tolerance:
+        if self.baseline is not None and not tolerances:
             raise UsageProblem(
                 "--baseline needs to know what is compared", hint="for example: --tolerance clip_frac=5%"
             )
         return Gate(
-            limits=(*self._limits(), *profile_limits(self.profile or ())),
-            tolerances=tuple(tolerances_from("--tolerance", self.tolerance or ())),
+            limits=(*self._limits(settings), *profile_limits(self.profile or ())),
+            tolerances=tuple(tolerances),
             profiles=tuple(dict.fromkeys(self.profile or ())),
             fail_on=self.fail_on,
             select=tuple(self.select or ()),
@@ -141,12 +146,15 @@ class GateOptions:
             exit_zero=self.exit_zero,
         )
 
-    def _limits(self) -> list[Limit]:
+    def _limits(self, settings: Configuration) -> list[Limit]:
         """Return the limits of all kinds."""
+        kinds: tuple[LimitKind, ...] = ("max", "min", "expect")
         limits = [
-            *limits_from("--max", "max", self.max or ()),
-            *limits_from("--min", "min", self.min or ()),
-            *limits_from("--expect", "expect", self.expect or ()),
+            limit
+            for kind in kinds
+            for limit in self._read(
+                settings, kind, lambda option, pairs, k=kind: limits_from(option, k, pairs)
+            )
         ]
         if self.min_tokens is not None:
             if self.min_tokens < 1:
@@ -154,5 +162,20 @@ class GateOptions:
                     f"--min-tokens is a whole number of at least 1, not {self.min_tokens}",
                     hint="without a valid token the exit code is 5 in any case",
                 )
-            limits.append(Limit("n_tokens", "min", self.min_tokens, source="--min-tokens"))
+            source = settings.place_of("min-tokens") or "--min-tokens"
+            limits.append(Limit("n_tokens", "min", self.min_tokens, source=source))
         return limits
+
+    def _read(self, settings: Configuration, option: str, reader: Callable[..., list[Any]]) -> list[Any]:
+        """Read the limits of one option with their sources; a wrong one is named with its place."""
+        by_source: dict[str, list[str]] = {}
+        for pair, source in settings.limits(option, getattr(self, option)):
+            by_source.setdefault(source, []).append(pair)
+        out = []
+        for source, pairs in by_source.items():
+            try:
+                out += [replace(one, source=source) for one in reader(f"--{option}", pairs)]
+            except UsageProblem as problem:
+                where = None if source.startswith("--") else source
+                raise UsageProblem(problem.message, where=where, hint=problem.hint) from problem
+        return out

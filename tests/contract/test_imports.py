@@ -56,6 +56,8 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["check", "--help"], 0, {"typer"}),
         (["check"], 2, {"typer"}),
         (["check", "x.parquet", "--max", "clip_fraq=1"], 2, {"typer", "pydantic"}),
+        (["config", "show"], 0, {"typer", "pydantic"}),
+        (["config", "--help"], 0, {"typer"}),
         (["schema"], 0, {"typer"}),
         (["schema", "--help"], 0, {"typer"}),
         (["explain", "--help"], 0, {"typer"}),
