@@ -1,4 +1,4 @@
-"""The pre-commit hook, the GitHub Action, the snippets of the README, as far as they go without the services."""
+"""The pre-commit hook, the GitHub Action and the snippets of the README, without the services."""
 
 from __future__ import annotations
 
