@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from ppocli.cli.output import Destination
     from ppocli.core.check_report import CheckReport
+    from ppocli.core.progress import Progress
+    from ppocli.core.report import Group
     from ppocli.errors import PpoCliError
 
 HELP = """\
@@ -168,17 +170,28 @@ class _Asked:
                 self.paths,
                 self.spec,
                 self.reading,
-                by=self.gate.by,
+                by="file" if self.gate.by == "file" else "total",
                 threads=self.execution.threads,
                 chunk_rows=self.execution.chunk_rows,
                 allow_empty=self.data.allow_empty,
                 progress=progress,
             )
+            if self.gate.by == "step" and report.metrics["n_tokens"]:
+                report = replace(report, groups=self._steps(progress))
         finally:
             progress.finish()
         for line in notices(report, self.data, self.execution):
             notice(line)
         return report.to_dict()
+
+    def _steps(self, progress: Progress) -> tuple[Group, ...]:
+        """Evaluate each step."""
+        from ppocli.engine.by_step import groups_by_step
+
+        threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
+        return groups_by_step(
+            self.paths, self.spec, self.reading, threads=threads, chunk_rows=chunk_rows, progress=progress
+        )
 
 
 def _deliver_failure(destination: Destination, problem: PpoCliError, paths: Sequence[str]) -> None:

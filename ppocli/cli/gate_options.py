@@ -108,8 +108,9 @@ class GateOptions:
         word_option(
             GATE,
             "--by",
-            metavar="total|file",
-            text="file: judge the limits for each file, not for the whole input (total, default).",
+            metavar="total|file|step",
+            text="Judge the limits for each file, or for each value of the column step, not for the whole "
+            "input (total, default). --col step=COLUMN takes any column of whole numbers or text.",
         ),
     ] = "total"
     exit_zero: Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LimitKind = Literal["max", "min", "expect"]
 FAIL_ON = ("error", "warning", "never")
-BY = ("total", "file")
+BY = ("total", "file", "step")
 ON_POLICY_METRIC = "log_ratio_abs_max"
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
@@ -112,8 +112,8 @@ class Gate:
         Findings of this severity, or a graver one, fail.
     select, ignore : tuple of str
         Codes, or how they begin ("PPO1"): only these findings are judged, these are not.
-    by : {"total", "file"}
-        "file": limits are judged for each file instead of the whole input.
+    by : {"total", "file", "step"}
+        Limits are judged for each file, or for each training step, instead of the whole input.
     expect_on_policy : bool
         Every |log_ratio| is at most `on_policy_tol`.
     allow_empty : bool

@@ -86,13 +86,16 @@ def _parts(document: Mapping[str, Any], gate: Gate) -> Iterator[_Part]:
     if gate.by == "total":
         yield _Part(document, document, {})
         return
-    groups, inputs = document.get("groups", ()), document["inputs"]
-    if len(inputs) == 1:
+    groups = [one for one in document.get("groups", ()) if set(one["key"]) == {gate.by}]
+    inputs = document["inputs"]
+    if gate.by == "file" and len(inputs) == 1:
         yield _Part(document, document, {"file": inputs[0]["path"]})
-    elif len(groups) != len(inputs):
+    elif not document["metrics"]["n_tokens"]:
+        yield _Part(document, document, {})
+    elif not groups or (gate.by == "file" and len(groups) != len(inputs)):
         raise InputError(
-            f"--by {gate.by}: the report has the metrics of {len(groups)} of {len(inputs)} files",
-            hint="it was made with --by total; judge the files themselves",
+            f"--by {gate.by}: the report does not have the metrics of each {gate.by}",
+            hint="judge the data themselves",
         )
     else:
         yield from (_Part(document, group, group["key"]) for group in groups)

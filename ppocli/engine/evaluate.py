@@ -162,7 +162,7 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
         A setting outside its range, or not known.
     """
     arrays = {role: settings.pop(role) for role in ROLES if settings.get(role) is not None}
-    spec, options, others = _split(settings)
+    spec, options, others = split_settings(settings)
     if source is not None:
         if arrays:
             raise UsageProblem("give files or arrays, not both", hint=f"arrays given: {', '.join(arrays)}")
@@ -173,7 +173,7 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     return _evaluate_arrays(arrays, spec, options, others)
 
 
-def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, Any]]:
+def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, Any]]:
     """Sort keyword settings into those of the loss, of reading and of the run."""
     eps = settings.pop("clip_eps", None)
     if eps is not None:

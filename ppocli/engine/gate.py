@@ -97,12 +97,27 @@ def check(
             )
         return judge_source(gate, None, path, base)
 
-    def evaluated() -> dict[str, Any]:
-        from ppocli.engine.evaluate import evaluate
+    return judge_source(gate, lambda: _evaluated(source, by, allow_empty, settings), None, base)
 
+
+def _evaluated(source: Any, by: str, allow_empty: bool, settings: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate files or arrays, and each step of files where limits are judged by step."""
+    from ppocli.engine.evaluate import evaluate, split_settings
+
+    if by != "step":
         return evaluate(source, allow_empty=allow_empty, by=by, **settings).to_dict()
+    if source is None:
+        raise UsageProblem("limits are judged by step for files, not for arrays", hint="by='total'")
+    report = evaluate(source, allow_empty=allow_empty, by="total", **settings)
+    if report.metrics["n_tokens"]:
+        from ppocli.engine.by_step import groups_by_step
 
-    return judge_source(gate, evaluated, None, base)
+        spec, options, others = split_settings(dict(settings))
+        paths = [source] if isinstance(source, (str, os.PathLike)) else source
+        run = {name: others[name] for name in ("threads", "chunk_rows", "progress") if name in others}
+        groups = groups_by_step([os.fspath(path) for path in paths], spec, options, **run)
+        report = replace(report, groups=groups)
+    return report.to_dict()
 
 
 def _limits(kind: Any, values: Mapping[str, float]) -> list[Limit]:

@@ -35,11 +35,13 @@ def to_delimited(report: CheckReport, delimiter: str) -> str:
     """Return a header and one row for each check; numbers read back as the same, what is absent is empty."""
     out = StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(["file", *COLUMNS])
+    keys = list(dict.fromkeys(name for one in report.checks for name in one.key)) or ["file"]
+    writer.writerow([*keys, *COLUMNS])
     for one in report.checks:
         cells = [getattr(one, name) for name in COLUMNS]
         row = [
             "" if cell is None else printable(cell) if isinstance(cell, str) else repr(cell) for cell in cells
         ]
-        writer.writerow([printable(str(one.key.get("file", ""))), *row])
+        labels = [printable(str(one.key.get(name, ""))) for name in keys]
+        writer.writerow([*labels, *row])
     return out.getvalue()

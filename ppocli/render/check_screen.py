@@ -56,8 +56,13 @@ def verdict(report: CheckReport) -> str:
 
 
 def label_of(check: Check) -> str:
-    """Return the group that a check was judged on, or nothing for the whole input."""
-    return ", ".join(printable(str(value)) for value in check.key.values())
+    """Return the value of the group that a check was judged on, or nothing for the whole input."""
+    return ", ".join("null" if value is None else printable(str(value)) for value in check.key.values())
+
+
+def group_of(check: Check) -> str:
+    """Return the group with what it is a value of: `step 12`."""
+    return ", ".join(f"{name} {printable(str(value))}" for name, value in check.key.items())
 
 
 def _checks(report: CheckReport, digits: int) -> Block:
@@ -71,7 +76,8 @@ def _checks(report: CheckReport, digits: int) -> Block:
     if hidden:
         rows.append((f"{hidden:,} more", "", "ok", "-f json lists all"))
     if several:
-        columns.insert(0, Column("file", "path"))
+        name = next(name for one in report.checks for name in one.key)
+        columns.insert(0, Column(name, "path" if name == "file" else "name"))
         labels = [label_of(one) or "total" for one in shown] + [""] * bool(hidden)
         return Block(tuple(columns), tuple((label, *row) for label, row in zip(labels, rows, strict=True)))
     return Block(tuple(columns), tuple(rows), text="checks: none")

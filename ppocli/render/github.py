@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppocli.core.check_report import place_from
-from ppocli.render.check_screen import failed_checks, help_of, label_of, verdict
+from ppocli.render.check_screen import failed_checks, group_of, help_of, verdict
 from ppocli.render.console import printable
 from ppocli.render.header import place_text
 
@@ -86,7 +86,7 @@ def printable_lines(text: str) -> str:
 
 def _said(check: Check) -> str:
     """Return the message of a failed check: its value, the place, what to type."""
-    label = f"{label_of(check)}: " if check.key else ""
+    label = f"{group_of(check)}: " if check.key else ""
     name = f"{check.metric}: " if check.metric else ""
     lines = [f"{label}{name}{check.reason}"]
     if check.where is not None:

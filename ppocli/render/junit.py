@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from ppocli.render.check_screen import help_of, label_of
+from ppocli.render.check_screen import group_of, help_of
 from ppocli.render.console import printable
 from ppocli.render.header import place_text
 from ppocli.render.numbers import plural
@@ -23,8 +23,8 @@ def to_junit(report: CheckReport) -> str:
     """Return the result of a gate as JUnit XML.
 
     Each input is a suite whose first case, `read`, says how many tokens it has; one without any is skipped
-    there. Checks of a file stand in its suite, those of the whole input in the only file's, or in the suite
-    `total`. Characters that XML does not have are written as escapes.
+    there. Checks of a file stand in its suite, those of a step in one called `step N`, those of the whole
+    input in the only file's, or in the suite `total`. What XML cannot hold is written as escapes.
     """
     inputs = report.document["inputs"]
     root = ET.Element("testsuites", name="ppocli check")
@@ -33,6 +33,11 @@ def to_junit(report: CheckReport) -> str:
         suite = _suite(root, "total")
         for check in report.checks:
             if not check.key:
+                _case(suite, check)
+    for label in dict.fromkeys(group_of(one) for one in report.checks if one.key and "file" not in one.key):
+        suite = _suite(root, label)
+        for check in report.checks:
+            if group_of(check) == label:
                 _case(suite, check)
     for one in inputs:
         suite = _suite(root, printable(one["path"]))
@@ -82,7 +87,7 @@ def _case(suite: ET.Element, check: Check) -> None:
         out = ET.SubElement(case, "system-out")
         out.text = f"{check.metric} = {check.value!r}" if check.metric else check.name
         return
-    parts = [f"{label_of(check)}: {check.reason}" if check.key else check.reason]
+    parts = [f"{group_of(check)}: {check.reason}" if check.key else check.reason]
     if check.where is not None:
         parts.append(f"--> {place_text(check.where)}")
     parts.append(f"from {check.source}")

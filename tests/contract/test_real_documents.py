@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from contract.command import ppocli
 from jsonschema import Draft202012Validator
@@ -153,3 +157,39 @@ def test_a_saved_report_is_judged_as_the_data_are(tmp_path: Path) -> None:
     again = ppocli("check", saved, *limits, "-f", "json", engine=False)
     assert fresh.returncode == again.returncode == 1
     assert strict(fresh.stdout)["checks"] == strict(again.stdout)["checks"]
+
+
+def test_limits_are_judged_for_each_step(tmp_path: Path) -> None:
+    old = [-1.0] * 6
+    # Ratios 1 at steps 1 and 3, 1.5 at the second token of step 2.
+    new = [-1.0, -1.0, -1.0, -1.0 + math.log(1.5), -1.0, -1.0]
+    columns = {
+        "log_probs": new,
+        "old_log_probs": old,
+        "advantages": [1.0] * 6,
+        "iteration": [1, 1, 2, 2, 3, 3],
+    }
+    data, saved = str(tmp_path / "a.parquet"), str(tmp_path / "report.json")
+    pq.write_table(pa.table(columns), data)
+    by_step = ["--by", "step", "--max", "clip_frac=0.25"]
+    found = ["--col", "step=iteration", "--export", saved]
+    done = ppocli("check", data, *by_step, *found, "-f", "json", engine=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    judged = [(one["key"], one["value"], one["status"]) for one in document["checks"] if "key" in one]
+    assert judged == [({"step": 1}, 0.0, "pass"), ({"step": 2}, 0.5, "fail"), ({"step": 3}, 0.0, "pass")]
+    screen = ppocli("check", data, *by_step, *found[:2], engine=False).stdout.decode()
+    assert re.search(r"^2 +clip_frac <= 0.25 +0.5 +FAIL", screen, re.MULTILINE)
+    github = ppocli("check", data, *by_step, *found[:2], "-f", "github", engine=False).stdout.decode()
+    assert github.startswith(
+        "::error title=ppocli clip_frac <= 0.25::step 2: clip_frac: 0.5 is more than 0.25%0A"
+    )
+    junit = ppocli("check", data, *by_step, *found[:2], "-f", "junit", engine=False).stdout.decode()
+    assert re.findall(r'<testsuite name="([^"]*)"', junit) == ["step 1", "step 2", "step 3", data]
+    again = ppocli("check", saved, "--by", "step", "--max", "clip_frac=0.5", engine=False)
+    assert again.returncode == 0
+    assert ppocli("check", data, *by_step, engine=False).returncode == 3
+    masked = {**columns, "mask": [0] * 6}
+    pq.write_table(pa.table(masked), data)
+    assert ppocli("check", data, *by_step, *found[:2], engine=False).returncode == 5

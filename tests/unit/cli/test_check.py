@@ -172,7 +172,7 @@ def test_what_cannot_be_judged_again_is_said(run: Any, saved: str, tmp_path: Pat
     several = replace(reports.several(), groups=())
     total.write_text(to_json(several.to_dict()))
     code, _, err = run("check", str(total), "--by", "file")
-    assert (code, "it was made with --by total" in err) == (3, True)
+    assert (code, "does not have the metrics of each file" in err) == (3, True)
 
 
 def test_a_saved_report_without_valid_tokens(run: Any, tmp_path: Path) -> None:

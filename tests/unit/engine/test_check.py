@@ -234,7 +234,7 @@ def test_a_single_file_is_judged_under_its_name() -> None:
 def test_files_that_the_report_does_not_have_cannot_be_judged() -> None:
     doc = several()
     del doc["groups"]
-    with pytest.raises(InputError, match="metrics of 0 of 3 files"):
+    with pytest.raises(InputError, match="does not have the metrics of each file"):
         judge(doc, Gate(limits=(Limit("clip_frac", "max", 1.0),), by="file"))
 
 

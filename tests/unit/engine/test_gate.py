@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ppocli
@@ -97,3 +99,71 @@ def test_nothing_valid(tmp_path: Path) -> None:
     assert ppocli.check(**masked, max={"clip_frac": 1.0}, allow_empty=True).exit_code == 0
     nothing = {role: values[:0] for role, values in ARRAYS.items()}
     assert ppocli.check(**nothing).exit_code == ExitCode.EMPTY
+
+
+def parquet(path: Path, **changes: Any) -> str:
+    columns = {"log_probs": [-1.0, -2.0], "old_log_probs": [-1.0, -2.0], "advantages": [1.0, 2.0], **changes}
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+EVERY = {"max": {"policy_loss": 1e300}, "min": {"policy_loss": -1e300}}
+
+
+def test_files_with_nulls_nothing_or_only_masked_tokens(tmp_path: Path) -> None:
+    good = parquet(tmp_path / "good.parquet")
+    null = parquet(tmp_path / "null.parquet", log_probs=pa.array([None, -2.0]))
+    masked = parquet(tmp_path / "masked.parquet", mask=[False, False])
+    none = pa.array([], pa.float64())
+    empty = parquet(tmp_path / "empty.parquet", log_probs=none, old_log_probs=none, advantages=none)
+    codes = {
+        name: ppocli.check(paths, **EVERY, fail_on="never").exit_code
+        for name, paths in {
+            "good": good,
+            "null": null,
+            "masked": masked,
+            "empty": empty,
+            "both": [masked, empty],
+            "null beside": [good, null],
+            "masked beside": [good, masked],
+            "empty beside": [good, empty],
+        }.items()
+    }
+    assert codes == {
+        "good": 0,
+        "null": 1,
+        "masked": 5,
+        "empty": 5,
+        "both": 5,
+        "null beside": 1,
+        "masked beside": 0,
+        "empty beside": 0,
+    }
+    # Where each file is judged, one without a valid token has nothing that could pass.
+    assert ppocli.check([good, masked], **EVERY, by="file").exit_code == 1
+    assert ppocli.check([good, masked], **EVERY, by="file", allow_empty=True).exit_code == 0
+
+
+def test_a_damaged_shard_is_an_input_error_whatever_the_limits(tmp_path: Path) -> None:
+    good, bad = parquet(tmp_path / "good.parquet"), tmp_path / "bad.parquet"
+    bad.write_bytes(Path(good).read_bytes()[:-9])
+    for gate in (EVERY, {"max": {"policy_loss": -1e300}}, {"exit_zero": True}):
+        with pytest.raises(InputError) as caught:
+            ppocli.check([good, str(bad)], **gate)
+        assert caught.value.exit_code == ExitCode.INPUT
+
+
+def test_limits_by_step(tmp_path: Path) -> None:
+    log_probs = [-1.0, -2.0 + math.log(1.5)]
+    path = parquet(tmp_path / "a.parquet", log_probs=log_probs, round=["a", "b"])
+    report = ppocli.check(path, by="step", columns={"step": "round"}, max={"clip_frac": 0.5})
+    assert [(one.key, one.status) for one in report.checks[:2]] == [
+        ({"step": "a"}, "pass"),
+        ({"step": "b"}, "fail"),
+    ]
+    wider = ppocli.check(path, by="step", columns={"step": "round"}, max={"clip_frac": 0.5}, clip_eps=0.6)
+    assert wider.exit_code == 0
+    with pytest.raises(UsageProblem, match="not for arrays"):
+        ppocli.check(**ARRAYS, by="step", **EVERY)
+    masked = parquet(tmp_path / "b.parquet", mask=[0, 0])
+    assert ppocli.check(masked, by="step", **EVERY).exit_code == ExitCode.EMPTY
