@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import reports
 
-from ppocli.core.gate import Gate, Limit, profile_limits
+from ppocli.core.gate import Gate
+from ppocli.core.limits import Limit, profile_limits
 from ppocli.core.report import EvalReport, Finding, Place
 from ppocli.engine.check import judge
 

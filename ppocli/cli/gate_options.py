@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ppocli.cli.declare import flag, real_option, whole_option, word_option
-from ppocli.core.gate import Gate, Limit, LimitKind, limits_from, profile_limits, tolerances_from
+from ppocli.core.gate import Gate
+from ppocli.core.limits import Limit, LimitKind, limits_from, profile_limits, tolerances_from
 from ppocli.core.profiles import PROFILES
 from ppocli.errors import UsageProblem
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.check_report import Check, CheckReport, Status, place_from
-from ppocli.core.gate import ON_POLICY_METRIC, RANK, Gate, Limit, Tolerance, plain
+from ppocli.core.gate import ON_POLICY_METRIC, RANK, Gate
+from ppocli.core.limits import Limit, Tolerance, plain
 from ppocli.engine.impossible import CODE as IMPOSSIBLE_CODE
 from ppocli.engine.impossible import impossible_findings
 from ppocli.engine.lookup import Reading, read

@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.gate import Gate, Limit, limits_from, profile_limits, tolerances_from
+from ppocli.core.gate import Gate
+from ppocli.core.limits import Limit, limits_from, profile_limits, tolerances_from
 from ppocli.core.report import EvalReport
 from ppocli.engine import saved
 from ppocli.engine.check import judge

@@ -11,7 +11,8 @@ import pytest
 import reports
 from jsonschema import Draft202012Validator
 
-from ppocli.core.gate import Gate, Limit, Tolerance, profile_limits
+from ppocli.core.gate import Gate
+from ppocli.core.limits import Limit, Tolerance, profile_limits
 from ppocli.core.report import Finding, NullNote, Place
 from ppocli.core.schema import document_schema
 from ppocli.engine.check import judge

@@ -70,7 +70,14 @@ def pathologies() -> dict[str, dict[str, Any]]:
     one = old.copy()
     one[17] -= 9.0
     shifted = old + 0.25 + np.random.default_rng(0).normal(0, 0.02, old.size)
+    nan = np.where(np.arange(old.size) == 5, np.nan, old)
+    grid = np.floor(old * 8) / 8 + 1 / 16  # sums with +-10 are exact, and none is the placeholder 1
+    apart = np.random.default_rng(1).choice([-12.0, 12.0], old.size)
     return {
+        "PPO101": spoilt(log_probs=nan),
+        "PPO102": spoilt(log_probs=old + apart, old_log_probs=old),
+        "PPO103": spoilt(log_probs=grid + apart / 1.2, old_log_probs=grid),
+        "PPO104": spoilt(log_probs=old - 2 * np.abs(apart) * (np.arange(old.size) % 2), old_log_probs=old),
         "PPO105": spoilt(log_ratio_clamp=0.2),
         "PPO210": spoilt(log_probs=usual["log_probs"].astype(np.float16)),
         "PPO211": spoilt(log_probs=old + 1e-5 * np.where(np.arange(old.size) % 2, 1, -1), old_log_probs=old),
@@ -84,17 +91,22 @@ def pathologies() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("code", pathologies())
 def test_each_fault_raises_its_own_code_and_no_other_error(code: str) -> None:
-    findings = found(**pathologies()[code])
-    assert code in [one.code for one in findings]
-    assert [one.code for one in findings if one.severity == "error"] == []
-    others = [one.code for one in findings if one.severity == "warning" and one.code != code]
-    assert others == []
+    columns = pathologies()[code]
+    findings = found(**columns)
+    [own] = [one for one in findings if one.code == code]
+    assert [one.code for one in findings if one.severity == "error" and one.code != code] == []
+    others = {one.code for one in findings if one.severity == "warning" and one.code != code}
+    # Log-ratios beyond -20 are all below the interval, too.
+    assert others == ({"PPO305"} if code == "PPO104" else set())
+    strict = ppocli.check(**columns, fail_on="warning")
+    assert (code in [one.name for one in strict.checks if one.status == "fail"]) == (own.severity != "info")
+    assert (strict.exit_code == 1) == (own.severity != "info" or bool(others))
 
 
 def test_every_rule_of_the_objective_has_its_fault() -> None:
     of_a_gate = {"PPO106", "PPO302"}  # tested with the gate, which finds them
-    codes = {code for code in RULES if "PPO105" <= code < "PPO2" or code.startswith(("PPO2", "PPO3"))}
-    assert set(pathologies()) == codes - of_a_gate
+    ours = {code for code in RULES if code.startswith(("PPO1", "PPO3"))} | {"PPO210", "PPO211"}
+    assert set(pathologies()) == ours - of_a_gate
 
 
 def test_one_token_carries_the_kl() -> None:

@@ -10,7 +10,8 @@ import pytest
 import reports
 
 from ppocli.core.check_report import CheckReport
-from ppocli.core.gate import Gate, Limit
+from ppocli.core.gate import Gate
+from ppocli.core.limits import Limit
 from ppocli.core.report import ColumnReport, Skipped
 from ppocli.core.spec import LossSpec
 from ppocli.engine.check import judge

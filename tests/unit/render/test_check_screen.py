@@ -10,7 +10,7 @@ import checked
 import pytest
 import reports
 
-from ppocli.core.gate import Limit
+from ppocli.core.limits import Limit
 from ppocli.render.check_formats import CHECK_FORMATS, check_text
 from ppocli.render.check_screen import MOST_PASSED, verdict
 from ppocli.render.console import Look

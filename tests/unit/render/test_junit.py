@@ -84,7 +84,7 @@ def test_each_input_is_a_suite() -> None:
 
 
 def test_nothing_valid_is_an_error_and_the_empty_inputs_are_skipped() -> None:
-    from ppocli.core.gate import Limit
+    from ppocli.core.limits import Limit
 
     suites = parsed(to_junit(checked.judged(reports.empty(), Limit("clip_frac", "max", 1.0))))
     assert kinds(suites["total"]) == {"clip_frac <= 1": "Error", "no finding of severity error": "pass"}
