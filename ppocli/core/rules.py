@@ -101,14 +101,6 @@ RULES: dict[str, Rule] = {
         Rule(
             "PPO210",
             "info",
-            "log-probs are stored with 16 bits",
-            "store log-probs as float32: what was rounded away decides clips near the bounds",
-            "the model itself computes log-probs in this format",
-            "a log-prob column is float16 or bfloat16",
-        ),
-        Rule(
-            "PPO211",
-            "info",
             "the KL is too small for float32 arithmetic",
             "compare it with a trainer's number only if that was computed with expm1 or in float64",
             "data that are on policy but for rounding",

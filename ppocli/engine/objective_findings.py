@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from ppocli.engine.summary import Summary
 
 RATIO = ("log_probs", "old_log_probs")
-LOG_PROBS = (*RATIO, "rollout_log_probs", "ref_log_probs")
-
-DIGITS_OF = {"float16": 11, "bfloat16": 8}
-"""Significant binary digits of the formats with 16 bits."""
 
 FLOAT32_RESOLUTION = 2.0**-24
 IDLE_KL = 0.05
@@ -45,7 +41,6 @@ def find_objective(
         Returns KL(rollout || old), or None where it cannot be had. It reads the data again, so it is called
         only where every ratio is 1 and there is a rollout column.
     """
-    yield from _sixteen_bits(inputs)
     if s.has(RATIO) and s.count("ratio"):
         yield from _clamped(s)
         yield from _cancellation(s)
@@ -67,28 +62,12 @@ def _clamped(s: Summary) -> Iterator[Finding]:
         yield RULES["PPO105"].found(n, message, s.place("log_ratio", 0 if -low > high else 1))
 
 
-def _sixteen_bits(inputs: Sequence[InputReport]) -> Iterator[Finding]:
-    """PPO210."""
-    narrow = {
-        (role, one.columns[role].dtype): one.tokens
-        for one in inputs
-        for role in LOG_PROBS
-        if role in one.columns and one.columns[role].dtype in DIGITS_OF
-    }
-    if narrow:
-        kinds = dict.fromkeys(kind for _, kind in narrow)
-        # A number in [4, 8) has its last digit at 2^(3 - digits).
-        steps = [f"{kind}: steps of {2.0 ** (3 - DIGITS_OF[kind]):.3g} nats at -4 to -8" for kind in kinds]
-        roles = ", ".join(dict.fromkeys(role for role, _ in narrow))
-        yield RULES["PPO210"].found(len(narrow), f"{roles} stored with 16 bits ({'; '.join(steps)})")
-
-
 def _cancellation(s: Summary) -> Iterator[Finding]:
-    """PPO211."""
+    """PPO210."""
     kl, n = s.mean("kl_k3", "ratio"), s.count("ratio")
     if 0.0 < kl < FLOAT32_RESOLUTION:
         message = f"approx_kl_k3 is {kl:.3g}; ratio - 1 - log_ratio in float32 is off by up to 6e-8 a token"
-        yield RULES["PPO211"].found(n, message)
+        yield RULES["PPO210"].found(n, message)
 
 
 def _idle_clip(
