@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ppocli.core.check_report import CheckReport as CheckReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
+    from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
 
 _HOMES = {
+    "CheckReport": "ppocli.core.check_report",
+    "check": "ppocli.engine.gate",
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
@@ -27,7 +31,17 @@ _HOMES = {
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "inspect_files", "ppo_clip_loss"]
+__all__ = [
+    "CheckReport",
+    "EvalReport",
+    "ExitCode",
+    "LossSpec",
+    "PpoCliError",
+    "check",
+    "evaluate",
+    "inspect_files",
+    "ppo_clip_loss",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "eval": Command("ppocli.cli.eval", "the PPO loss and its diagnostics, recomputed from rollouts", True),
+    "check": Command("ppocli.cli.check", "judge rollouts in CI: limits, findings, a baseline", True),
     "parity": Command(
         "ppocli.cli.parity", "every framework's loss, clip fraction and KL on the same rollouts", True
     ),
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True
     ),
+    "config": Command("ppocli.cli.config", "settings from files and variables, with their origin", True),
     "env": Command("ppocli.cli.env", "versions, processors and cache directory, for a bug report"),
 }
 """A new command is one line here and one module with `HELP` and `run`."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ppocli.cli.help import show_help
+from ppocli.cli.settings import Configuration, origins_of, use_configuration
+from ppocli.errors import UsageProblem
 
 DATA, OBJECTIVE, OUTPUT, RUN = "Data", "Objective", "Output", "Run"
 """The panels of a command's help, in this order."""
@@ -52,6 +55,23 @@ def flag(panel: str, *names: str, text: str, count: bool = False) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, count=count)
 
 
+ISOLATED = typer.Option(
+    "--isolated",
+    is_eager=True,
+    help="Read no file with settings.",
+    rich_help_panel=RUN,
+)
+FILE_OPTION = typer.Option(
+    "--config",
+    metavar="FILE",
+    help="Read settings from FILE. Default: the nearest ppocli.toml or pyproject.toml with [tool.ppocli], "
+    "upwards. Flags win over PPOCLI_OPTION variables, and these over the file.",
+    rich_help_panel=RUN,
+)
+CONFIG = copy(FILE_OPTION)
+"""The same, for commands whose other options are filled in from the file."""
+CONFIG.parser, CONFIG.is_eager, CONFIG.callback = str, True, use_configuration
+
 Help = Annotated[
     bool,
     typer.Option(
@@ -72,8 +92,49 @@ def flatten(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
     -------
     function
         Takes the options by name, builds the groups and returns the call of `command`, to be made when Typer
-        has returned: it would make exit code 1 of a closed pipe. Also takes `--help`.
+        has returned: it would make exit code 1 of a closed pipe. Also takes `--help`. A usage problem of an
+        option whose value comes from a file or the environment is raised with that place.
     """
+    groups, flat = _flat(command)
+    flat.append(_keyword("help_", Help, False))
+    flat.append(_keyword("context_", typer.Context, inspect.Parameter.empty))
+
+    def read(**values: Any) -> Callable[[], int]:
+        del values["help_"]
+        configuration, context = values.get("config"), values.pop("context_")
+        arguments = {name: _take(group, values) for name, group in groups.items()}
+        work = functools.partial(command, **arguments, **values)
+        if not isinstance(configuration, Configuration):
+            return work
+        configuration.origins = origins_of(context, configuration)
+        return functools.partial(_called, configuration, work)
+
+    read.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    read.__annotations__ = {}
+    return read
+
+
+def options_of(command: Callable[..., int]) -> dict[str, tuple[Any, str | None, bool]]:
+    """Return type, placeholder and whether it counts, by name, for each option that `--config` can fill in.
+
+    A command without `CONFIG` has none.
+    """
+    parameters = _flat(command)[1]
+    if not any(CONFIG in get_args(parameter.annotation) for parameter in parameters):
+        return {}
+    out = {}
+    for parameter in parameters:
+        kind, *declared = get_args(parameter.annotation) or (parameter.annotation,)
+        for one in declared:
+            words = (one.default, *(one.param_decls or ()))  # Typer keeps the first name as `default`
+            names = [name for name in words if isinstance(name, str) and name.startswith("--")]
+            if names:
+                out[names[-1][2:]] = kind, one.metavar, bool(one.count)
+    return out
+
+
+def _flat(command: Callable[..., int]) -> tuple[dict[str, type], list[inspect.Parameter]]:
+    """Return the groups that a command takes, and one parameter for each of their fields."""
     groups: dict[str, type] = {}
     flat: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)
@@ -84,16 +145,15 @@ def flatten(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
             flat += _parameters(group)
         else:
             flat.append(parameter.replace(annotation=group, kind=inspect.Parameter.KEYWORD_ONLY))
-    flat.append(_keyword("help_", Help, False))
+    return groups, flat
 
-    def read(**values: Any) -> Callable[[], int]:
-        del values["help_"]
-        arguments = {name: _take(group, values) for name, group in groups.items()}
-        return functools.partial(command, **arguments, **values)
 
-    read.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    read.__annotations__ = {}
-    return read
+def _called(configuration: Configuration, work: Callable[[], int]) -> int:
+    """Do what a command line says; a usage problem names the place of the value at fault."""
+    try:
+        return work()
+    except UsageProblem as problem:
+        raise configuration.located(problem) from problem
 
 
 def _parameters(group: type) -> list[inspect.Parameter]:

@@ -12,8 +12,8 @@ from ppocli.core.glossary import explain, listing
 from ppocli.errors import UsageProblem
 
 HELP = """\
-Say what a metric, the role of a column, an aggregation, a finding or the name
-of a column means.
+Say what a metric, the role of a column, an aggregation, a finding, a profile of
+limits or the name of a column means.
 
   ppocli explain clip_frac_active
   ppocli explain PPO102

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ppocli.cli.declare import DATA, OUTPUT, RUN, flag, whole_option, word_option
+from ppocli.cli.declare import CONFIG, DATA, ISOLATED, OUTPUT, RUN, flag, whole_option, word_option
+from ppocli.cli.settings import Configuration  # noqa: TC001 (read at run time)
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
@@ -216,6 +217,8 @@ class SayingOptions:
         ),
     ] = 0
     debug: Annotated[bool, flag(RUN, "--debug", text="Show the traceback of an error.")] = False
+    isolated: Annotated[bool, ISOLATED] = False
+    config: Annotated[Configuration | None, CONFIG] = None
 
     @property
     def is_quiet(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,13 +89,22 @@ class Destination:
             raise cannot_write(str(path), problem) from problem
 
 
-def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False) -> Destination:
+def plan(
+    options: WritingOptions,
+    inputs: Iterable[str],
+    *,
+    silent: bool = False,
+    formats: Sequence[str] = FORMATS,
+    suffixes: Mapping[str, str] = SUFFIXES,
+) -> Destination:
     """Check everything about the output before anything is read.
 
     Parameters
     ----------
     inputs : iterable of str
         Paths that are going to be read, and so are never written.
+    formats, suffixes
+        What `-f` takes, and the formats of `--export` by suffix.
 
     Raises
     ------
@@ -105,12 +114,12 @@ def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False
     InputError
         Standard output is wanted and closed.
     """
-    choose("--format", options.format, FORMATS)
+    choose("--format", options.format, formats)
     choose("--color", options.color, ("auto", "always", "never"))
     if not 1 <= options.digits <= 17:
         raise UsageProblem(f"--digits is a whole number from 1 to 17, not {options.digits}")
     file = Path(options.output) if options.output not in (None, STANDARD_OUTPUT) else None
-    exports = [(Path(text), _format_of(text)) for text in options.export or ()]
+    exports = [(Path(text), _format_of(text, suffixes)) for text in options.export or ()]
     taken = {os.path.realpath(path): path for path in inputs}
     for path in [*([file] if file is not None else []), *(path for path, _ in exports)]:
         _check_target(path, force=options.force)
@@ -125,14 +134,14 @@ def plan(options: WritingOptions, inputs: Iterable[str], *, silent: bool = False
     return Destination(options.format, file, exports, options, silent)
 
 
-def _format_of(text: str) -> str:
+def _format_of(text: str, suffixes: Mapping[str, str]) -> str:
     """Return the format that the suffix of an export names."""
     suffix = Path(text).suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in suffixes:
         raise UsageProblem(
-            f"--export '{text}': the suffix does not name a format", hint=f"one of: {', '.join(SUFFIXES)}"
+            f"--export '{text}': the suffix does not name a format", hint=f"one of: {', '.join(suffixes)}"
         )
-    return SUFFIXES[suffix]
+    return suffixes[suffix]
 
 
 def _check_target(path: Path, *, force: bool) -> None:

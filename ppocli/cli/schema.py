@@ -5,8 +5,8 @@ from __future__ import annotations
 from ppocli.cli.failures import emit
 
 HELP = """\
-Print the JSON Schema (draft 2020-12) of what -f json prints, of 'ppocli eval' and
-'ppocli inspect'.
+Print the JSON Schema (draft 2020-12) of what -f json prints, of 'ppocli eval',
+'ppocli check' and 'ppocli inspect'.
 
   ppocli schema > report.schema.json"""
 

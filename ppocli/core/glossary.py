@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.objective_texts import OBJECTIVE_TEXTS
 from ppocli.core.presets import FAMILIES, Preset, all_presets, preset
+from ppocli.core.profiles import PROFILES
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.core.rules import RULES, Rule
 from ppocli.core.spec import AGGREGATIONS, LossSpec
@@ -53,7 +54,8 @@ def explain(name: str) -> list[str]:
     if name in OBJECTIVE_TEXTS:
         return _objective(name)
     if name.partition(":")[0] in FAMILIES:
-        return _preset(preset(name))
+        profile = PROFILES[name].lines() if name in PROFILES else []
+        return [*_preset(preset(name)), *profile]
     if name in SETTINGS:
         return [
             f"{name}: setting of the loss",
@@ -64,6 +66,8 @@ def explain(name: str) -> list[str]:
         return [f"{name}: aggregation", f"{AGGREGATION_TEXTS[name]}.", f"Chosen with --agg {name}."]
     if name.upper() in RULES:
         return _rule(RULES[name.upper()])
+    if name in PROFILES:
+        return PROFILES[name].lines()
     return _column(name)
 
 
@@ -80,6 +84,7 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
             [(name, text.split(". ")[0].rstrip(".")) for name, text in SETTINGS.items()],
         ),
         ("Findings", [(rule.code, rule.title) for rule in RULES.values()]),
+        ("Profiles of ppocli check", [(one.name, one.text) for one in PROFILES.values()]),
     ]
 
 
@@ -168,11 +173,19 @@ SETTINGS = _settings()
 
 def _rule(rule: Rule) -> list[str]:
     """Explain a finding."""
+    judged = {
+        "error": "Fails 'ppocli check'",
+        "warning": "Fails 'ppocli check' with --fail-on warning",
+        "info": "Never fails 'ppocli check'",
+    }
+    at_worst = f"{rule.severity}, at worst {rule.worst}" if rule.worst else rule.severity
     return [
-        f"{rule.code}: finding, {rule.severity}",
+        f"{rule.code}: finding, {at_worst}",
         f"{rule.title}.",
+        *([f"Found where: {rule.decided}."] if rule.decided else []),
         f"What to do: {rule.advice}.",
         f"False alarm: {rule.false_alarm}.",
+        f"{judged[rule.gravest]}.",
     ]
 
 
@@ -189,5 +202,5 @@ def _column(name: str) -> list[str]:
         return [f"{name}: column name", "Holds minus the log-prob, so it is never taken. Store its negative."]
     if lowered in PROBABILITIES:
         return [f"{name}: column name", "Holds probabilities, so it is never taken. Store their logarithms."]
-    names = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES]
+    names = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES, *PROFILES]
     raise UsageProblem(f"nothing is known by the name '{name}'", hint=nearest(name, names))

@@ -22,6 +22,10 @@ class Rule:
         What to do, in one sentence.
     false_alarm : str
         When the rule is hit although nothing is wrong.
+    decided : str
+        What exactly makes it a finding, with the numbers.
+    worst : {"error", "warning", "info"}, optional
+        The gravest severity that a finding of it can have, where that is not `severity`.
     """
 
     code: str
@@ -29,6 +33,13 @@ class Rule:
     title: str
     advice: str
     false_alarm: str
+    decided: str = ""
+    worst: Severity | None = None
+
+    @property
+    def gravest(self) -> Severity:
+        """The gravest severity that a finding of this rule can have."""
+        return self.worst or self.severity
 
     def found(
         self, count: int, message: str, where: Place | None = None, severity: Severity | None = None
@@ -53,6 +64,8 @@ RULES: dict[str, Rule] = {
             "the ratio overflows a number format",
             "look at the worst tokens (--worst 5): a trainer in that format gets inf there",
             "the trainer computes ratios in a wider format, or clamps the log-ratio first",
+            "ratios of float16 are beyond its largest number; an error where those of float64 are, too",
+            worst="error",
         ),
         Rule(
             "PPO103",
@@ -67,6 +80,83 @@ RULES: dict[str, Rule] = {
             "log-ratios beyond 20 nats",
             "check that both columns belong to the same tokens, and that none is a placeholder",
             "a policy that really moved by a factor of 5e8 on a token",
+        ),
+        Rule(
+            "PPO105",
+            "info",
+            "log-ratios were clamped as --log-ratio-clamp asks",
+            "nothing to do if the trainer clamps too; KLs and overflow counts use the values as stored",
+            "none: the tokens are counted",
+            "the log-ratio is outside the bounds given",
+        ),
+        Rule(
+            "PPO106",
+            "error",
+            "a report holds a value that cannot be",
+            "make the report again from the data: it was edited, or written by something else",
+            "none: no data give such a value",
+            "a fraction outside 0 to 1, a negative count, k2 or k3, an explained variance above 1, a mean "
+            "outside its extremes",
+        ),
+        Rule(
+            "PPO210",
+            "info",
+            "the KL is too small for float32 arithmetic",
+            "compare it with a trainer's number only if that was computed with expm1 or in float64",
+            "data that are on policy but for rounding",
+            "0 < approx_kl_k3 < 2^-24: in float32, ratio - 1 - log_ratio has an error of that size",
+        ),
+        Rule(
+            "PPO301",
+            "warning",
+            "idle clip: every ratio is exactly 1, while the rollout policy differs",
+            "take the ratio against the policy that sampled: old_log_probs were recomputed with the weights "
+            "that are trained",
+            "one update per batch that corrects for the rollout policy by importance weights",
+            "log_probs = old_log_probs at every valid token, and KL(rollout || old) by k3 is above 0.05",
+        ),
+        Rule(
+            "PPO302",
+            "error",
+            "data that should be on policy are not",
+            "score with dropout off (eval mode), the same dtype, temperature and batch shape; "
+            "--on-policy-tol sets what is let through",
+            "more than one update was made before the log-probs were logged",
+            "only with --expect-on-policy: the largest |log_ratio| is above --on-policy-tol",
+        ),
+        Rule(
+            "PPO303",
+            "warning",
+            "one token carries the KL",
+            "look at it (--worst 1): if it is a special token or truncated, mask it; quote the KL without it",
+            "a rare token that the policy really learned or unlearned",
+            "one token of 50 or more has over half of the sum of k3, and its |log_ratio| is above 1",
+        ),
+        Rule(
+            "PPO304",
+            "warning",
+            "every advantage is 0: the policy gets no gradient",
+            "check the rewards: all answers of a group alike, or a column that was never filled",
+            "a shard whose groups all happened to score alike",
+            "the advantage is exactly 0 at every valid token",
+        ),
+        Rule(
+            "PPO305",
+            "info",
+            "ratios leave the interval on one side",
+            "look for a shift of all log-probs: temperature, other weights, or advantages of one sign",
+            "a policy that was pushed one way on purpose",
+            "5 % of the tokens and at least 100 are outside, one side has 3 times the other (a warning from "
+            "10 times), and the bounds are about equally far in log-ratio",
+            worst="warning",
+        ),
+        Rule(
+            "PPO306",
+            "warning",
+            "explained variance is undefined: the returns do not vary",
+            "check the returns: a constant column teaches the critic nothing",
+            "a small shard, or an environment with one outcome",
+            "all returns at valid tokens are equal, and there are at least two",
         ),
         Rule(
             "PPO401",

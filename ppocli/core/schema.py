@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.parity_report import KINDS
@@ -36,7 +37,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `ppocli eval -f json` and `ppocli inspect -f json`.
+    """Return the schema of the documents of `-f json` of `ppocli eval`, `check` and `inspect`.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -44,9 +45,10 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "inspect", "parity")],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "inspect", "parity")],
         "$defs": {
-            "eval": _eval(),
+            "eval": _eval("eval", {}),
+            "check": _eval("check", {"checks": checks_schema(), "gate": gate_schema()}),
             "inspect": _inspect(),
             "parity": _parity(),
             "file": file_schema(),
@@ -77,11 +79,12 @@ def _head(kind: str) -> Schema:
     }
 
 
-def _eval() -> Schema:
-    """Return the schema of the document of `ppocli eval`."""
+def _eval(kind: str, more: Schema) -> Schema:
+    """Return the schema of the document of `ppocli eval`, or with `more` of `ppocli check`."""
     return _object(
         {
-            **_head("eval"),
+            **_head(kind),
+            **more,
             "settings": {"$ref": "#/$defs/settings"},
             "inputs": _list_of("input"),
             "metrics": {"$ref": "#/$defs/metrics"},

@@ -200,7 +200,7 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
         A setting outside its range, or not known.
     """
     arrays = {role: settings.pop(role) for role in ROLES if settings.get(role) is not None}
-    spec, options, others = _split(settings)
+    spec, options, others = split_settings(settings)
     if source is not None:
         if arrays:
             raise UsageProblem("give files or arrays, not both", hint=f"arrays given: {', '.join(arrays)}")
@@ -211,7 +211,7 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     return _evaluate_arrays(arrays, spec, options, others)
 
 
-def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, Any]]:
+def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, Any]]:
     """Sort keyword settings into those of the loss, of reading and of the run."""
     eps = settings.pop("clip_eps", None)
     if eps is not None:
@@ -283,6 +283,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     from ppocli.engine.like import wanted
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
+    from ppocli.engine.rollout_kl import rollout_kl
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
@@ -318,7 +319,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
         metrics=whole.metrics,
         nulls=whole.nulls,
         places=whole.places,
-        findings=find(total, run.spec, run.inputs, passes.repeats),
+        findings=find(total, run.spec, run.inputs, passes.repeats, lambda: rollout_kl(run.readers())),
         groups=tuple(groups),
         worst=passes.worst.found(),
         like=_like(run, passes, whole),

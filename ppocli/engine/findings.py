@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from ppocli.core.partials import COLUMNS
 from ppocli.core.rules import RULES
+from ppocli.engine.objective_findings import find_objective
 from ppocli.engine.summary import KINDS, Summary
 from ppocli.engine.suspects import MASKED, PADDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ppocli.core.report import Finding, InputReport, Severity
     from ppocli.core.spec import LossSpec
@@ -21,9 +22,13 @@ RATIO = ("log_probs", "old_log_probs")
 
 
 def find(
-    totals: Totals, spec: LossSpec, inputs: Sequence[InputReport], repeats: RepeatedIds
+    totals: Totals,
+    spec: LossSpec,
+    inputs: Sequence[InputReport],
+    repeats: RepeatedIds,
+    rollout_kl: Callable[[], float | None] = lambda: None,
 ) -> tuple[Finding, ...]:
-    """Return what the rules find in the totals of a run, errors first."""
+    """Return what the rules find in the totals of a run, errors first; `rollout_kl` reads the data again."""
     s = Summary(totals, spec)
     found = [
         *_missing_values(totals),
@@ -34,6 +39,7 @@ def find(
         *_empty_files(inputs),
         *_masked_sequences(totals),
         *_repeated_ids(repeats),
+        *find_objective(s, inputs, rollout_kl),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))

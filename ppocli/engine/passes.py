@@ -208,7 +208,7 @@ class Passes:
         )
         by_row = report.layout not in ("flat", "packed")
         ids = frozenset(IDS) - _ids_without_use(report)
-        stage = self._stage(report, by_row=by_row, together=together)
+        stage = self.stage(report, together=together)
         measured = frozenset().union(*(one.roles for one in job.sets))
         spans = self._spans(reader, plan.roles | ids | measured)
         if self.scopes is not None:
@@ -238,12 +238,12 @@ class Passes:
         self.total.merge(totals, GROUP_LIMIT)
         return _with_counts(report, plan, totals), totals
 
-    def _stage(self, report: InputReport, *, by_row: bool, together: bool) -> PolicyStage | None:
+    def stage(self, report: InputReport, *, together: bool = True) -> PolicyStage | None:
         """Return what computes beside the kernels for this file, or None where nothing does."""
         job = self.job
         if not (job.loss or job.sets):
             return None
-        has_sequences = by_row or "sequence_id" in report.columns
+        has_sequences = report.layout not in ("flat", "packed") or "sequence_id" in report.columns
         if job.loss:
             check_loss(self.spec, report, has_sequences=has_sequences)
         return PolicyStage(job, frozenset(report.columns), self.threads, has_sequences and together)

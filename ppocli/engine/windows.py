@@ -81,12 +81,20 @@ class Windows:
     def through(self, spans: Iterator[Span]) -> Iterator[Span]:
         """Yield the spans again, each when its last sequence has ended and arrays have been put beside it."""
         for span in spans:
-            self._spans.append(span)
-            self._ends = span.origin + span.n_tokens
-            if self.hold:
-                self._check_size()
-            else:
-                yield from self._advance(self._starts(span), whole=False)
+            yield from self.push(span)
+        yield from self.finish()
+
+    def push(self, span: Span) -> Iterator[Span]:
+        """Take a span; yield those whose last sequence has ended."""
+        self._spans.append(span)
+        self._ends = span.origin + span.n_tokens
+        if self.hold:
+            self._check_size()
+        else:
+            yield from self._advance(self._starts(span), whole=False)
+
+    def finish(self) -> Iterator[Span]:
+        """End the last sequence and yield what is left."""
         yield from self._advance(np.zeros(0, dtype=np.int64), whole=True)
 
     def _starts(self, span: Span) -> Ints:

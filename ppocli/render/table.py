@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from ppocli.core.report import EvalReport
     from ppocli.render.blocks import Block, Column, Screen
 
-_STYLES = {"null": "bold red", "error": "bold red", "warning": "bold yellow", "info": "cyan"}
+_STYLES = {
+    "null": "bold red",
+    "error": "bold red",
+    "FAIL": "bold red",
+    "ERROR": "bold red",
+    "warning": "bold yellow",
+    "info": "cyan",
+}
 _SHORTEST_PATH = 16
 
 

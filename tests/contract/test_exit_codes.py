@@ -52,6 +52,18 @@ def test_the_numbers_never_change() -> None:
         (["eval", "MemoryError"], 4, "error: internal error (MemoryError: x); this is a bug\n"),
         (["eval", "KeyboardInterrupt"], 130, ""),
         (["eval", "BrokenPipeError"], 141, ""),
+        (["check", "small"], 0, ""),
+        (["check", "small", "--max", "clip_frac=0.1234"], 0, ""),
+        (["check", "small", "--max", "clip_frac=0.1"], 1, ""),
+        (["check", "small", "--max", "clip_frac=0.1", "--exit-zero"], 0, ""),
+        (["check", "nulls"], 1, ""),
+        (["check", "empty", "--max", "clip_frac=0.1"], 5, "error: no valid token in "),
+        (["check"], 2, "Usage: "),
+        (["check", "InputError", "--max", "clip_frac=nan"], 2, "error: "),
+        (["check", "InputError", "--max", "clip_frac=0.1"], 3, "error: what is wrong\n"),
+        (["check", "EmptyInput", "--exit-zero"], 5, "error: what is wrong\n"),
+        (["check", "ZeroDivisionError"], 4, "error: internal error (ZeroDivisionError: x); this is a bug\n"),
+        (["check", "BrokenPipeError"], 141, ""),
         (["schema"], 0, ""),
         (["explain", "clip_frac"], 0, ""),
         (["explain", "nothing"], 2, "error: "),
@@ -64,7 +76,7 @@ def test_exit_code_and_message(arguments: list[str], code: int, begins: str) -> 
     assert error.startswith(begins)
     assert "Traceback" not in error
     assert bool(error) == bool(begins)
-    assert bool(done.stdout) == (code in (0, 5) and "EmptyInput" not in arguments)
+    assert bool(done.stdout) == (code in (0, 1, 5) and "EmptyInput" not in arguments)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import reports
 from contract.command import environment
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_data"
@@ -52,6 +53,11 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["inspect", "--help"], 0, {"typer"}),
         (["inspect"], 2, {"typer"}),
         (["inspect", "x.parquet", "--layout", "x"], 2, {"typer", "pydantic"}),
+        (["check", "--help"], 0, {"typer"}),
+        (["check"], 2, {"typer"}),
+        (["check", "x.parquet", "--max", "clip_fraq=1"], 2, {"typer", "pydantic"}),
+        (["config", "show"], 0, {"typer", "pydantic"}),
+        (["config", "--help"], 0, {"typer"}),
         (["schema"], 0, {"typer"}),
         (["schema", "--help"], 0, {"typer"}),
         (["explain", "--help"], 0, {"typer"}),
@@ -82,6 +88,15 @@ def test_inspect_does_without_numba(name: str, arguments: list[str], needs_rich:
     assert ("pyarrow" in heavy) == name.endswith(".parquet")
     assert not any(name.startswith("ppocli.kernels.") for name in ours)
     assert ("ppocli.engine.scan" in ours) == ("--scan" in arguments)
+
+
+@pytest.mark.parametrize(("form", "needs_rich"), [("table", True), ("json", False), ("junit", False)])
+def test_a_saved_report_is_judged_without_numpy(tmp_path: Path, form: str, needs_rich: bool) -> None:
+    saved = tmp_path / "report.json"
+    saved.write_text(json.dumps(reports.report().to_dict()))
+    code, heavy, _ = imported("check", str(saved), "--max", "clip_frac=1", "-f", form)
+    assert code == 0
+    assert heavy == {"typer", "pydantic", *(["rich"] if needs_rich else [])}
 
 
 def test_version_imports_next_to_nothing_of_ours() -> None:

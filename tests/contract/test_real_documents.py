@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from contract.command import ppocli
 from jsonschema import Draft202012Validator
@@ -114,3 +118,78 @@ def test_inspect_refuses_what_is_damaged_as_eval_does(tmp_path: Path) -> None:
         said = [ppocli(command, str(cut), engine=False) for command in ("eval", "inspect")]
         assert [(one.returncode, one.stdout) for one in said] == [(3, b"")] * 2
         assert said[0].stderr == said[1].stderr
+
+
+def test_real_gates_validate_and_judge_the_numbers_of_eval() -> None:
+    limits = ["--max", "clip_frac=0.3", "--min", "ess_frac=0.8", "--max", "drift.diff_abs_mean=0.1"]
+    done = ppocli("check", str(SAMPLES), "-f", "json", "--by", "file", *limits, engine=False)
+    assert done.returncode == 1
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    metrics = {one["key"]["file"]: one["metrics"] for one in document["groups"]}
+    for check in document["checks"]:
+        if "key" in check and not check["metric"].startswith("drift."):
+            value = metrics[check["key"]["file"]][check["metric"]]
+            assert check["value"] == value
+            kept = value is not None and (value <= 0.3 if check["kind"] == "max" else value >= 0.8)
+            assert (check["status"] == "pass") == kept
+    assert {one["name"] for one in document["checks"] if one["kind"] == "finding"} == {"PPO101"}
+
+
+@pytest.mark.parametrize(("form", "word"), [("junit", "<error "), ("github", "::error "), ("json", "")])
+def test_an_unreadable_shard_in_a_gate_is_3_and_ci_is_told(tmp_path: Path, form: str, word: str) -> None:
+    whole = (SAMPLES / "healthy.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(whole)
+    (tmp_path / "b.parquet").write_bytes(whole[:-20])
+    for more in ([], ["--exit-zero"], ["--max", "clip_frac=0"]):
+        done = ppocli("check", str(tmp_path), "-f", form, *more, engine=False)
+        assert done.returncode == 3
+        assert b"b.parquet" in done.stderr
+        assert bool(done.stdout) == bool(word)
+        assert word in done.stdout.decode()
+
+
+def test_a_saved_report_is_judged_as_the_data_are(tmp_path: Path) -> None:
+    data, saved = str(SAMPLES / "overflow.npz"), str(tmp_path / "report.json")
+    limits = ["--max", "approx_kl_k3=0.05", "--max", "approx_kl_k3_finite=1e60", "--expect-on-policy"]
+    fresh = ppocli("check", data, *limits, "-f", "json", engine=False)
+    assert ppocli("eval", data, "--export", saved, engine=False).returncode == 0
+    again = ppocli("check", saved, *limits, "-f", "json", engine=False)
+    assert fresh.returncode == again.returncode == 1
+    assert strict(fresh.stdout)["checks"] == strict(again.stdout)["checks"]
+
+
+def test_limits_are_judged_for_each_step(tmp_path: Path) -> None:
+    old = [-1.0] * 6
+    # Ratios 1 at steps 1 and 3, 1.5 at the second token of step 2.
+    new = [-1.0, -1.0, -1.0, -1.0 + math.log(1.5), -1.0, -1.0]
+    columns = {
+        "log_probs": new,
+        "old_log_probs": old,
+        "advantages": [1.0] * 6,
+        "iteration": [1, 1, 2, 2, 3, 3],
+    }
+    data, saved = str(tmp_path / "a.parquet"), str(tmp_path / "report.json")
+    pq.write_table(pa.table(columns), data)
+    by_step = ["--by", "step", "--max", "clip_frac=0.25"]
+    found = ["--col", "step=iteration", "--export", saved]
+    done = ppocli("check", data, *by_step, *found, "-f", "json", engine=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    judged = [(one["key"], one["value"], one["status"]) for one in document["checks"] if "key" in one]
+    assert judged == [({"step": 1}, 0.0, "pass"), ({"step": 2}, 0.5, "fail"), ({"step": 3}, 0.0, "pass")]
+    screen = ppocli("check", data, *by_step, *found[:2], engine=False).stdout.decode()
+    assert re.search(r"^2 +clip_frac <= 0.25 +0.5 +FAIL", screen, re.MULTILINE)
+    github = ppocli("check", data, *by_step, *found[:2], "-f", "github", engine=False).stdout.decode()
+    assert github.startswith(
+        "::error title=ppocli clip_frac <= 0.25::step 2: clip_frac: 0.5 is more than 0.25%0A"
+    )
+    junit = ppocli("check", data, *by_step, *found[:2], "-f", "junit", engine=False).stdout.decode()
+    assert re.findall(r'<testsuite name="([^"]*)"', junit) == ["step 1", "step 2", "step 3", data]
+    again = ppocli("check", saved, "--by", "step", "--max", "clip_frac=0.5", engine=False)
+    assert again.returncode == 0
+    assert ppocli("check", data, *by_step, engine=False).returncode == 3
+    masked = {**columns, "mask": [0] * 6}
+    pq.write_table(pa.table(masked), data)
+    assert ppocli("check", data, *by_step, *found[:2], engine=False).returncode == 5

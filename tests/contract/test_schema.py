@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import checked
 import inspected
 import pytest
 import reports
@@ -156,4 +157,40 @@ def test_documents_of_inspect_validate(name: str) -> None:
 def test_wrong_documents_of_inspect_do_not_validate(change: Change) -> None:
     wrong = copy.deepcopy(inspect_document())
     change(wrong)
+    assert not VALIDATOR.is_valid(wrong)
+
+
+def check_document(name: str = "mixed") -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(checked.BY_NAME[name]().to_dict()))
+    return made
+
+
+@pytest.mark.parametrize("name", checked.BY_NAME)
+def test_documents_of_check_validate(name: str) -> None:
+    VALIDATOR.validate(check_document(name))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda d: d.update(kind="eval"), id="another kind"),
+        pytest.param(lambda d: d.pop("checks"), id="no checks"),
+        pytest.param(lambda d: d.pop("gate"), id="no gate"),
+        pytest.param(lambda d: d.pop("settings"), id="no settings"),
+        pytest.param(lambda d: d["checks"][0].update(status="failed"), id="unknown status"),
+        pytest.param(lambda d: d["checks"][0].pop("reason"), id="a failure without a reason"),
+        pytest.param(lambda d: d["checks"][0].update(kind="limit"), id="unknown kind of check"),
+        pytest.param(lambda d: d["checks"][0].update(value="0.1"), id="text for a value"),
+        pytest.param(lambda d: d["checks"][0].update(limit=None), id="no limit"),
+        pytest.param(lambda d: d["checks"][0].update(key={}), id="an empty key"),
+        pytest.param(lambda d: d["checks"][0].update(extra=1), id="unknown key"),
+        pytest.param(lambda d: d["gate"].update(fail_on="info"), id="unknown severity"),
+        pytest.param(lambda d: d["gate"].pop("notes"), id="no notes"),
+        pytest.param(lambda d: d["gate"].update(on_policy_tol=-1), id="negative tolerance"),
+    ],
+)
+def test_wrong_documents_of_check_do_not_validate(change: Change) -> None:
+    wrong = copy.deepcopy(check_document())
+    change(wrong)
+    assert wrong != check_document()
     assert not VALIDATOR.is_valid(wrong)

@@ -8,6 +8,7 @@ import pytest
 from ppocli.core.glossary import AGGREGATION_TEXTS, SETTINGS, explain
 from ppocli.core.metrics import METRICS
 from ppocli.core.presets import all_presets
+from ppocli.core.profiles import PROFILES
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
 from ppocli.core.rules import RULES
 from ppocli.core.spec import AGGREGATIONS, OBJECTIVES, LossSpec
@@ -61,13 +62,31 @@ def test_a_finding(run: Any, spelling: str) -> None:
     rule = RULES["PPO101"]
     assert code == 0
     assert " ".join(out.split()) == (
-        f"PPO101: finding, error {rule.title}. What to do: {rule.advice}. False alarm: {rule.false_alarm}."
+        f"PPO101: finding, error {rule.title}. What to do: {rule.advice}. False alarm: {rule.false_alarm}. "
+        "Fails 'ppocli check'."
     )
+
+
+def test_a_finding_that_can_be_graver(run: Any) -> None:
+    out = " ".join(run("explain", "PPO305")[1].split())
+    assert out.startswith("PPO305: finding, info, at worst warning")
+    assert "Found where: 5 % of the tokens" in out
+    assert out.endswith("Fails 'ppocli check' with --fail-on warning.")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_names_its_limits_and_its_source(run: Any, name: str) -> None:
+    code, out, _ = run("explain", name)
+    profile, text = PROFILES[name], " ".join(out.split())
+    assert code == 0
+    assert f"Source: {profile.source}." in text
+    for metric, kind, value in profile.limits:
+        assert f"{metric}: {'at most' if kind == 'max' else 'at least'} {value:g}" in text
 
 
 def test_everything_in_the_catalogues_can_be_explained() -> None:
     assert set(AGGREGATION_TEXTS) == set(AGGREGATIONS)
-    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *AMBIGUOUS, *NEGATED, *PROBABILITIES]
+    names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *PROFILES, *AMBIGUOUS, *NEGATED, *PROBABILITIES]
     names += [alias for role in ROLES.values() for alias in role.aliases]
     for name in names:
         title, *text = explain(name)
@@ -80,7 +99,7 @@ def test_the_list_names_everything(run: Any) -> None:
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     presets = [one.name for one in all_presets()]
-    known = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets, *SETTINGS, *RULES]
+    known = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets, *SETTINGS, *RULES, *PROFILES]
     assert listed == known
     assert set(SETTINGS) == {one.name for one in fields(LossSpec)}
     assert max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,150 @@
+"""Metrics of each step: those of a run over the step's tokens alone, however the files are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ppocli
+from ppocli.core.chunk import ReadOptions
+from ppocli.core.spec import LossSpec
+from ppocli.engine import by_step
+from ppocli.engine.by_step import groups_by_step
+from ppocli.errors import InputError
+
+RNG = np.random.default_rng(3)
+
+
+def table(n: int, steps: Any, seed: int) -> dict[str, Any]:
+    """Flat columns of n tokens with a mask, a critic and sequence ids that cross steps."""
+    rng = np.random.default_rng(seed)
+    old = -rng.gamma(0.6, 1.0, n)
+    return {
+        "log_probs": old + rng.normal(0, 0.2, n),
+        "old_log_probs": old,
+        "advantages": rng.normal(0, 1, n),
+        "values": rng.normal(0, 1, n),
+        "returns": rng.normal(0, 1, n),
+        "mask": rng.random(n) < 0.9,
+        "sequence_id": rng.integers(0, 40, n),
+        "group_id": rng.integers(0, 5, n),
+        "step": steps,
+    }
+
+
+def groups(*paths: Path, chunk_rows: int | None = None, **settings: Any) -> dict[Any, dict[str, Any]]:
+    made = groups_by_step(
+        [str(path) for path in paths], LossSpec(**settings), ReadOptions(), chunk_rows=chunk_rows
+    )
+    assert all(note.where is None for one in made for note in one.nulls.values())
+    return {one.key["step"]: dict(one.metrics) for one in made}
+
+
+def alone(parts: list[dict[str, Any]], tmp_path: Path, **settings: Any) -> dict[str, Any]:
+    """The metrics of a run over these columns alone, one file for each part."""
+    paths = []
+    for number, part in enumerate(parts):
+        paths.append(tmp_path / f"alone{number}.parquet")
+        pq.write_table(pa.table(part), paths[-1])
+    return dict(ppocli.evaluate(paths, by="total", **settings).metrics)
+
+
+def test_steps_of_flat_files_are_those_of_runs_of_their_own(tmp_path: Path) -> None:
+    tables = [table(5000, RNG.integers(10, 13, 5000), 1), table(3000, np.repeat([12, 7], 1500), 2)]
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, columns in zip(paths, tables, strict=True):
+        pq.write_table(pa.table(columns), path, row_group_size=700)
+    got = groups(*paths)
+    assert list(got) == [7, 10, 11, 12]
+    for step, metrics in got.items():
+        parts = []
+        for columns in tables:
+            chosen = columns["step"] == step
+            if chosen.any():
+                parts.append({name: values[chosen] for name, values in columns.items()})
+        assert metrics == alone(parts, tmp_path), step
+    for chunk_rows in (1, 333, 100_000):
+        assert groups(*paths, chunk_rows=chunk_rows) == got
+
+
+def test_steps_of_list_rows(tmp_path: Path) -> None:
+    lengths = RNG.integers(0, 90, 120)
+    ends = np.cumsum(lengths)
+    flat = table(int(ends[-1]), None, 4)
+    names = ("log_probs", "old_log_probs", "advantages", "mask")
+    rows = {name: [part.tolist() for part in np.split(flat[name], ends[:-1])] for name in names}
+    steps = [f"step-{k % 3}" for k in range(120)]
+    path = tmp_path / "lists.parquet"
+    pq.write_table(pa.table({**rows, "step": steps}), path, row_group_size=17)
+    got = groups(path)
+    assert list(got) == ["step-0", "step-1", "step-2"]
+    for step, metrics in got.items():
+        chosen = [k for k in range(120) if steps[k] == step and lengths[k]]
+        part = {name: [values[k] for k in chosen] for name, values in rows.items()}
+        assert metrics == alone([part], tmp_path), step
+    for chunk_rows in (1, 50, 100_000):
+        assert groups(path, chunk_rows=chunk_rows) == got
+
+
+def test_padded_arrays_and_null_steps(tmp_path: Path) -> None:
+    old = -RNG.random((6, 5))
+    arrays = {"log_probs": old + 0.1, "old_log_probs": old, "advantages": np.ones((6, 5))}
+    np.savez(tmp_path / "a.npz", **arrays, mask=np.ones((6, 5)), step=np.array([2, 1, 2, 1, 1, 2]))
+    got = groups(tmp_path / "a.npz")
+    assert {step: one["n_sequences"] for step, one in got.items()} == {1: 3, 2: 3}
+    flat = {
+        "log_probs": [-1.0, -2.0, -3.0],
+        "old_log_probs": [-1.0, -2.0, -2.0],
+        "advantages": [1.0, 1.0, 1.0],
+    }
+    pq.write_table(pa.table({**flat, "step": pa.array([4, None, 4])}), tmp_path / "b.parquet")
+    got = groups(tmp_path / "b.parquet")
+    assert {step: (one["n_tokens"], one["approx_kl_k1"]) for step, one in got.items()} == {
+        4: (2, 0.5),
+        None: (1, 0.0),
+    }
+
+
+def test_advantages_are_normalised_over_the_whole_input(tmp_path: Path) -> None:
+    # Advantages 1 and 3: mean 2, deviation 1; at ratio 1 the loss of a token is minus its advantage.
+    columns = {
+        "log_probs": [-1.0, -1.0],
+        "old_log_probs": [-1.0, -1.0],
+        "advantages": [1.0, 3.0],
+        "step": [0, 1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    got = groups(tmp_path / "a.parquet", adv_norm="batch", adv_norm_eps=0.0)
+    assert [one["policy_loss"] for one in got.values()] == [1.0, -1.0]
+
+
+def test_nan_stays_in_its_step(tmp_path: Path) -> None:
+    columns = table(100, np.repeat([0, 1], 50), 5)
+    columns["log_probs"][3] = np.nan
+    columns["mask"][:] = True
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    got = groups(tmp_path / "a.parquet")
+    assert (got[0]["policy_loss"], got[0]["n_nan"], got[1]["n_nan"]) == (None, 1, 0)
+    assert got[1]["policy_loss"] is not None
+
+
+def test_no_step_or_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"log_probs": [-1.0], "old_log_probs": [-1.0], "advantages": [1.0]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="no column for step") as caught:
+        groups(tmp_path / "a.parquet")
+    assert "--col step=COLUMN" in str(caught.value)
+    monkeypatch.setattr(by_step, "STEP_LIMIT", 3)
+    for n in (3, 4):
+        many = {name: values * n for name, values in columns.items()} | {"step": list(range(n))}
+        pq.write_table(pa.table(many), tmp_path / "b.parquet")
+        if n == 3:
+            assert len(groups(tmp_path / "b.parquet")) == 3
+        else:
+            with pytest.raises(InputError, match="more than 3 steps"):
+                groups(tmp_path / "b.parquet")
