@@ -11,6 +11,7 @@ import reports
 
 from ppocli.cli.app import COMMANDS
 from ppocli.cli.settings import ONLY_FLAGS, kinds_of, kinds_of_all, variable_of
+from ppocli.core.spec import LossSpec
 
 
 @pytest.fixture(autouse=True)
