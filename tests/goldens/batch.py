@@ -87,6 +87,8 @@ class Answer:
     """What decisions within rounding of a bound may change."""
     gradient: np.ndarray | None = None
     masks: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    """Per-token numbers of the valid tokens, by the peer's name."""
     doubtful: np.ndarray | None = None
     """Valid tokens whose decision may go either way."""
     missing: dict[str, str] = field(default_factory=dict)

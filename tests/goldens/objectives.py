@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from goldens import other_objectives, trl_objectives, verl_objectives
+from goldens import corrections, other_objectives, trl_objectives, verl_objectives
 
-FUNCTIONS = verl_objectives.FUNCTIONS | trl_objectives.FUNCTIONS | other_objectives.FUNCTIONS
+FUNCTIONS = (
+    verl_objectives.FUNCTIONS | trl_objectives.FUNCTIONS | other_objectives.FUNCTIONS | corrections.FUNCTIONS
+)
 """By the peer's function."""

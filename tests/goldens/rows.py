@@ -23,8 +23,9 @@ class NotExpressed(Exception):
 
 
 def read(folder: Path) -> list[Row]:
-    """All rows, in order."""
-    lines = (folder / "goldens.jsonl").read_text(encoding="utf-8").splitlines()
+    """All rows, in order: of goldens.jsonl, and of other files of the kind beside it."""
+    files = sorted(folder.glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     return [json.loads(line) for line in lines if line]
 
 

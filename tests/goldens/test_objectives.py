@@ -59,6 +59,10 @@ def compare_arrays(row: Row, arrays: Arrays, answer: Answer) -> int:
         if name in arrays:
             assert (arrays[name][valid] != 0)[sure].tolist() == ours[sure].tolist(), name
             done += 1
+    for name, ours in answer.values.items():
+        want = arrays[name][valid]
+        assert (np.abs(ours - want) <= tolerance(row, name) * np.abs(want)).all(), name
+        done += 1
     if "grad_log_probs" in arrays and answer.gradient is not None:
         want = arrays["grad_log_probs"][valid]
         if padding_spoils_rows(arrays):
