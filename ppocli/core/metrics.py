@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Section = Literal["objective", "ratio", "sequence", "data", "value", "reference", "format", "count"]
+Section = Literal["objective", "ratio", "sequence", "data", "value", "reference", "format", "count", "drift"]
 
 _POLICY = ("log_probs", "old_log_probs", "advantages")
 _RATIO = ("log_probs", "old_log_probs")

@@ -184,19 +184,19 @@ def _without_none(body: dict[str, Any]) -> dict[str, Any]:
         if key in ("metrics", "settings"):
             out[key] = value
         else:
-            out[key] = _prune(value)
+            out[key] = pruned(value)
     return out
 
 
-def _prune(value: Any) -> Any:
+def pruned(value: Any) -> Any:
     """Drop None-valued optional fields below `value`, but keep `metrics` mappings whole."""
     if isinstance(value, dict):
         optional = ("where", "nonfinite", "position", "token_id")
         return {
-            key: (one if key == "metrics" else _prune(one))
+            key: (one if key == "metrics" else pruned(one))
             for key, one in value.items()
             if not (one is None and key in optional)
         }
     if isinstance(value, (list, tuple)):
-        return [_prune(one) for one in value]
+        return [pruned(one) for one in value]
     return value
