@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ppocli.core.drift_report import DriftReport as DriftReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.drift import drift as drift
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.inspect import inspect_files as inspect_files
@@ -19,15 +21,27 @@ if TYPE_CHECKING:
     from ppocli.errors import PpoCliError as PpoCliError
 
 _HOMES = {
+    "DriftReport": "ppocli.core.drift_report",
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "drift": "ppocli.engine.drift",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "inspect_files", "ppo_clip_loss"]
+__all__ = [
+    "DriftReport",
+    "EvalReport",
+    "ExitCode",
+    "LossSpec",
+    "PpoCliError",
+    "drift",
+    "evaluate",
+    "inspect_files",
+    "ppo_clip_loss",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,16 +46,16 @@ OFFSET_RATIO, OFFSET_FROM = 2.0, 1e-3
 SLOPE_FIT, SLOPE_FROM, SLOPE_TO = 0.2, 0.004, 1.3
 """A temperature: the share of variance that a line explains, and between which slopes it is plausible.
 
-T on one side of logits z makes log p / T + c of log p, with a c for each context: the slope of the difference is
-at most 2 (T - 1) / (T + 1), 1.3 is T = 4.7. Over 50 to 5,000 normal logits of scale 1 to 4 a line explained 21 to 79 %
-of the variance for T from 0.7 to 2; of noise without a slope it explains next to nothing.
+T on one side of logits z makes log p / T + c of log p, with a c for each context: the slope of the
+difference is at most 2 (T - 1) / (T + 1), 1.3 is T = 4.7. Over 50 to 5,000 normal logits of scale 1 to 4 a
+line explained 21 to 79 % of the variance for T from 0.7 to 2; of noise without a slope next to nothing.
 """
 SLOPE_FIT_FEW = 0.9
 SLOPE_SMALL = 0.05
 """With few tokens the mean |difference| must be at least this, in nats."""
 
 TOP_SHARE, TOP_CARRIES, TOP_TOKENS, TOP_LEAST = 0.05, 0.5, 0.2, 20
-"""Few sequences carry everything: 5 % of at least 20 hold half of the sum of |diff| with a fifth of the tokens."""
+"""Few sequences: 5 % of at least 20 hold half of the sum of |diff| in at most a fifth of the tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +136,9 @@ class Search:
         self.found.append(Cause(code, count, message))
 
 
-def causes(sample: Sample, a: str, b: str, placeholders: Collection[float], heavy: Heavy | None) -> list[Cause]:
+def causes(
+    sample: Sample, a: str, b: str, placeholders: Collection[float], heavy: Heavy | None
+) -> list[Cause]:
     """Return the causes that fit a sample.
 
     Parameters
@@ -168,11 +170,12 @@ def causes(sample: Sample, a: str, b: str, placeholders: Collection[float], heav
 
 
 def filled(a: Floats, b: Floats, placeholders: Collection[float]) -> Bools:
-    """Return where one side is exactly 0 and the other below -1, or where one side is a placeholder."""
-    out = ((a == 0.0) & (b < -1.0)) | ((b == 0.0) & (a < -1.0))
+    """Return where one side is exactly 0 and the other below -2, or where one side is a placeholder."""
+    out = ((a == 0.0) & (b < -2.0)) | ((b == 0.0) & (a < -2.0))
     for value in placeholders:
         out |= (a == value) != (b == value)
-    return out
+    found: Bools = out
+    return found
 
 
 def _shift(search: Search) -> bool:
@@ -196,8 +199,8 @@ def _shift(search: Search) -> bool:
             search.add(
                 "PPO503",
                 n,
-                f"shifted by one token, {late} agrees with the other side: the median |difference| falls from "
-                f"{before:.3g} to {after:.3g} nats",
+                f"shifted by one token, {late} agrees with the other side: the median |difference| falls "
+                f"from {before:.3g} to {after:.3g} nats",
             )
             return True
     return False
@@ -341,8 +344,8 @@ def _offset(search: Search) -> None:
     search.add(
         "PPO501",
         n,
-        f"a constant offset of {middle:.4g} nats with a spread of {spread:.2g}: a factor of {kept:.4g} on every "
-        f"probability, as top-p or top-k sampling makes it that does not renormalise on both sides",
+        f"a constant offset of {middle:.4g} nats with a spread of {spread:.2g}: a factor of {kept:.4g} on "
+        f"every probability, as top-p or top-k sampling makes it where one side does not renormalise",
     )
 
 

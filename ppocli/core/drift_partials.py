@@ -12,7 +12,7 @@ BANDS = ((0.999, 1.002), (0.99, 1.01), (0.95, 1.05), (0.9, 1.1))
 """Closed intervals of the weight whose share of tokens is reported."""
 
 PROBABILITIES = (0.99, 0.9, 0.5, 0.1)
-"""Bounds between the classes of tokens by exp(b), from confident to rare; a bound is in the class above it."""
+"""Bounds between the classes of tokens by exp(b), confident to rare; a bound is in the class above it."""
 
 POSITIONS = (0, 1, 8, 64, 512, 4096, 32768)
 """First position of each class of tokens by their place in the sequence."""
@@ -63,7 +63,7 @@ MOMENTS = ("prob_a_sq", "prob_b_sq", "prob_ab")
 """Second moments of the probabilities, centred per block; they follow the two centres in a block's row."""
 
 EXTREMES = ("diff", "prob_gap")
-"""Quantities whose smallest and largest value are kept; of the gap of the probabilities the absolute value."""
+"""Quantities whose smallest and largest value are kept; of the probabilities' gap the absolute value."""
 
 MAX_RULES = 8
 """Rules of truncated or masked weights, at token level, that are evaluated in one pass."""

@@ -37,7 +37,7 @@ class Part:
     Attributes
     ----------
     low, high : number, optional
-        Bounds of the class: positions from `low` to `high` inclusive, or `low` <= exp(b) < `high`. None: open.
+        Bounds of the class: positions `low` to `high` inclusive, or `low` <= exp(b) < `high`. None: open.
     step : int, optional
     n : int
         Tokens.
@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class SequencePart:
-    """One of the sequences with the largest sum of |a - b|; `share` is its part of the sum over all tokens."""
+    """One of the sequences with the largest sum of |a - b|; `share` is its part of the whole sum."""
 
     where: Place
     n: int
@@ -68,7 +68,7 @@ class SequencePart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the histogram: tokens with low < |a - b| <= high; the first also holds those of exactly 0."""
+    """A bar of the histogram: tokens with low < |a - b| <= high; where low is 0, those of exactly 0 too."""
 
     low: float
     high: Number

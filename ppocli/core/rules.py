@@ -150,7 +150,7 @@ RULES: dict[str, Rule] = {
             "PPO507",
             "warning",
             "one side's log-probs are clamped from below",
-            "look for a lower bound on log-probs in the sampler; clamped tokens have weights that are too small",
+            "look for a lower bound on log-probs in the sampler; the weights of clamped tokens are wrong",
             "many tokens that share one log-prob",
         ),
         Rule(
@@ -164,7 +164,7 @@ RULES: dict[str, Rule] = {
             "PPO509",
             "warning",
             "a few sequences hold most of the difference",
-            "look at these sequences first: other weights, another prompt, or a text that was cut or re-tokenised",
+            "look at these sequences first: other weights, another prompt, a text that was cut or split anew",
             "a few sequences that are much harder than the rest",
         ),
         Rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core import drift_schema
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.report import SCHEMA_VERSION
@@ -24,7 +25,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `ppocli eval -f json` and `ppocli inspect -f json`.
+    """Return the schema of the documents of `ppocli eval`, `ppocli drift` and `ppocli inspect` with -f json.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -32,9 +33,10 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": "#/$defs/eval"}, {"$ref": "#/$defs/inspect"}],
+        "oneOf": [{"$ref": "#/$defs/eval"}, {"$ref": "#/$defs/drift"}, {"$ref": "#/$defs/inspect"}],
         "$defs": {
             "eval": _eval(),
+            "drift": _drift(),
             "inspect": _inspect(),
             "file": file_schema(),
             "settings": _settings(),
@@ -45,6 +47,7 @@ def document_schema() -> Schema:
             "group": _group(),
             "finding": _finding(),
             "worst": _worst(),
+            **drift_schema.definitions(),
         },
     }
 
@@ -83,6 +86,12 @@ def _eval() -> Schema:
         },
         optional=("groups", "worst", "places"),
     )
+
+
+def _drift() -> Schema:
+    """Return the schema of the document of `ppocli drift`."""
+    properties, optional = drift_schema.properties(_reading())
+    return _object({**_head("drift"), **properties}, optional=optional)
 
 
 def _inspect() -> Schema:

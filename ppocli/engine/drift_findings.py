@@ -68,7 +68,7 @@ def _filled(totals: PairTotals) -> Iterator[Finding]:
         label, _, value = name.partition("=")
         tokens = _plural(count, "valid token")
         if value == "0":
-            message = f"{tokens} with {label} exactly 0 opposite a log-prob below -1: zero-filled?"
+            message = f"{tokens} with {label} exactly 0 opposite a log-prob below -2: zero-filled?"
             yield RULES["PPO504"].found(count, message, where)
         else:
             message = f"{tokens} with {label} exactly {value}: a sentinel, a placeholder for a missing value?"

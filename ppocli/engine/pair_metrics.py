@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from ppocli.core.drift_partials import (
     LARGE_BIN,
     NEGATIVE_BINS,
     OCTAVE_BINS,
-    SMALL_BIN,
     SUM,
     bin_bounds,
 )
@@ -69,7 +69,13 @@ class PairSummary:
         return float(low), float(high)
 
     def put(
-        self, name: str, value: float, tally: Tally = CLEAN, *, why: str | None = None, where: Place | None = None
+        self,
+        name: str,
+        value: float,
+        tally: Tally = CLEAN,
+        *,
+        why: str | None = None,
+        where: Place | None = None,
     ) -> None:
         """Enter a metric; arguments as in `Summary.put`."""
         bad = self._bad_values()
@@ -123,7 +129,7 @@ class PairSummary:
         return min(places, key=lambda p: (order.get(p.path, 0), p.row, p.position or 0), default=None)
 
 
-_OF_CONSTANT = {
+_OF_CONSTANT: dict[str, Callable[[float], float]] = {
     "diff": lambda x: x,
     "diff_abs": abs,
     "weight": exp,
@@ -323,7 +329,9 @@ def _put_probabilities(s: PairSummary) -> None:
     gap = s.extreme("prob_gap")[1]
     s.put("prob_diff_max", gap if s.n else math.nan)
     s.put_share("frac_confident_gap", s.total("confident"))
-    constant = [label for label, varies in zip((s.plan.a, s.plan.b), s.totals.varies, strict=True) if not varies]
+    constant = [
+        label for label, varies in zip((s.plan.a, s.plan.b), s.totals.varies, strict=True) if not varies
+    ]
     why = f"the probabilities of {' and '.join(constant)} do not vary" if constant else "overflows float64"
     aa, bb, ab = (float(value) for value in s.totals.moments[5:8])
     value = math.nan

@@ -1,4 +1,4 @@
-"""From pieces to sequences: where they are cut, which position they have, and what a finished sequence adds."""
+"""From pieces to sequences: where they are cut, their positions, and what a finished sequence adds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from ppocli.core.drift_partials import FLAG_NAN, FLAG_NEGINF, FLAG_POSINF, PIECE, POSITIONS
 from ppocli.core.report import Place
-from ppocli.engine.pair_totals import TOP, CLASSES, Floats, Ints, PairPlan, PairTotals, TopSequence
+from ppocli.engine.pair_totals import CLASSES, TOP, Floats, Ints, PairPlan, PairTotals, TopSequence
 from ppocli.engine.sequences import CLOSED_LIMIT, OPEN_LIMIT
 from ppocli.engine.totals import KeyedTable
 from ppocli.kernels import drift_sequence, layout
-from ppocli.kernels.drift_sequence import FIRST_ROW, N, STATE
+from ppocli.kernels.drift_sequence import FIRST_ROW, STATE, N
 from ppocli.kernels.merge import NAN, NEGINF, POSINF
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class PairSequences:
     by_id: bool
     by_row: bool
     by_step: bool
-    table: KeyedTable = field(
-        default_factory=lambda: KeyedTable(states=np.zeros((1024, len(STATE))))
-    )
+    table: KeyedTable = field(default_factory=lambda: KeyedTable(states=np.zeros((1024, len(STATE)))))
     clock: int = 0
     _state: Floats = field(default_factory=lambda: np.zeros(len(STATE)))
     _open_row: int = -1
@@ -60,7 +58,9 @@ class PairSequences:
     _forgotten: bool = False
 
     @classmethod
-    def for_span(cls, path: str, span: Span, plan: PairPlan, totals: PairTotals, steps: bool) -> PairSequences:
+    def for_span(
+        cls, path: str, span: Span, plan: PairPlan, totals: PairTotals, steps: bool
+    ) -> PairSequences:
         """Decide by the first span what tells sequences apart."""
         by_id = "sequence_id" in span.arrays
         by_row = span.row_starts is not None and not by_id
@@ -95,7 +95,7 @@ class PairSequences:
         return PairCut(starts, positions, np.searchsorted(starts, blocks))
 
     def _heads(self, span: Span) -> tuple[Ints, Ints]:
-        """Return where tokens of another sequence begin in a span, and which position the first of them has."""
+        """Return where tokens of another sequence begin in a span, and the position of the first of them."""
         n = span.n_tokens
         if self.by_row and span.row_starts is not None:
             starts = span.row_starts - span.origin
@@ -311,4 +311,3 @@ def _add_classes(table: Floats, places: Ints, pieces: Floats) -> None:
     drift_sequence.add_pieces(np.ascontiguousarray(places, dtype=np.int64), pieces, states)
     table[:, :3] = states[:, [N, drift_sequence.DIFF, drift_sequence.DIFF_LOW]]
     table[:, 3:] = states[:, [drift_sequence.ABS, drift_sequence.K3]]
-

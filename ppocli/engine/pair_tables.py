@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.core.drift_causes import Heavy
-from ppocli.core.drift_partials import FIRST_BIN, HIGHEST_OCTAVE, LOWEST_OCTAVE, OCTAVE_BINS, POSITIONS, PROBABILITIES
+from ppocli.core.drift_partials import (
+    FIRST_BIN,
+    HIGHEST_OCTAVE,
+    LOWEST_OCTAVE,
+    OCTAVE_BINS,
+    POSITIONS,
+    PROBABILITIES,
+)
 from ppocli.core.drift_report import Bar, Correction, Part, SequencePart
 from ppocli.core.report import Place
 from ppocli.engine.pair_metrics import PairSummary, mean_of, sizes_of, sum_of
@@ -41,9 +48,7 @@ def by_position(totals: PairTotals) -> tuple[Part, ...]:
 
 def by_step(totals: PairTotals, names: Mapping[int, str]) -> tuple[Part, ...]:
     """Return one part for each step, in order; a step that is text has no number and is left out."""
-    return tuple(
-        _part(totals.steps[step], step=step) for step in sorted(totals.steps) if step not in names
-    )
+    return tuple(_part(totals.steps[step], step=step) for step in sorted(totals.steps) if step not in names)
 
 
 def _part(row: Floats, low: int | None = None, high: int | None = None, step: int | None = None) -> Part:

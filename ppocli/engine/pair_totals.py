@@ -289,15 +289,16 @@ def _add_class(mine: Floats, row: Floats) -> None:
 
 
 def class_table(totals: PairTotals) -> Floats:
-    """Return the classes by probability, from confident to rare: tokens, sum of diff and of |diff|, each row."""
+    """Return the classes by probability, confident to rare: tokens, sum of diff and of |diff| in each row."""
     n_bounds = sum(name.startswith("n below") for name in SUM)
     whole = [totals.sums.hi[SUM[name]] + totals.sums.lo[SUM[name]] for name in ("n", "diff", "diff_abs")]
     below = [
-        [totals.sums.hi[SUM[f"{name} below {k}"]] + totals.sums.lo[SUM[f"{name} below {k}"]] for name in CLASS_SUMS]
+        [
+            totals.sums.hi[SUM[f"{name} below {k}"]] + totals.sums.lo[SUM[f"{name} below {k}"]]
+            for name in CLASS_SUMS
+        ]
         for k in range(n_bounds)
     ]
     rows = np.array([whole, *below, [0.0, 0.0, 0.0]])
     table: Floats = rows[:-1] - rows[1:]
     return table
-
-

@@ -12,7 +12,7 @@ from ppocli.engine.blocks import NOTHING, stored, widened
 from ppocli.engine.dirty import kinds_of
 from ppocli.engine.pair_sequences import PairCut, PairSequences
 from ppocli.engine.pair_totals import PairPlan, PairTotals
-from ppocli.kernels import drift, drift_loss, layout, rare
+from ppocli.kernels import drift, drift_layout, drift_loss, layout, rare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ LOSS_ARRAYS = ("log_probs", "advantages")
 BIG = 300.0
 """Beyond this difference squares of weights come near the end of float64."""
 
-FILLED = -1.0
+FILLED = -2.0
 """A log-prob of exactly 0 opposite one below this was filled in: both cannot be of one token."""
 
 SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0, 1.0)
@@ -52,7 +52,7 @@ class PairBlocks:
         rules = plan.token_rules()
         self.sums = np.zeros((self.n, len(SUMS)))
         self.by_rule = np.zeros((self.n, len(rules), 3))
-        self.moments = np.zeros((self.n, 2 + drift.N_MOMENTS))
+        self.moments = np.zeros((self.n, 2 + drift_layout.N_MOMENTS))
         self.extremes = np.tile([np.inf, -np.inf], (self.n, len(EXTREMES), 1))
         self.pieces = np.zeros((cut.starts.size, len(PIECE)))
         self.bad = np.zeros(self.n, dtype=np.int64)
@@ -146,7 +146,7 @@ class Workspaces:
     """Scratch of the kernels, made once and used for every file."""
 
     def __init__(self, n_workers: int) -> None:
-        self.pairs = drift.PairWorkspace(n_workers)
+        self.pairs = drift_layout.PairWorkspace(n_workers)
         self.losses = drift_loss.LossWorkspace(n_workers)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ppocli.core.drift_partials import MAX_RULES, PIECE
 from ppocli.kernels._jit import inline, parallel
 from ppocli.kernels.blocks import aligned, flags_of, pieces_until, stop_of, stored, within
-from ppocli.kernels.drift import R_ABOVE, R_BELOW, R_HIGH, R_LOW
+from ppocli.kernels.drift_layout import R_ABOVE, R_BELOW, R_HIGH, R_LOW
 from ppocli.kernels.layout import BLOCK, P_CLIP_CEILING, P_CLIP_FLOOR, RUN, WIDTH, Bytes, Floats, Ints
 from ppocli.kernels.load import count_flags, read
 from ppocli.kernels.math import exp
@@ -75,7 +75,7 @@ def _add_rules(s: int, n: int, live: int, rules: Floats) -> None:
 def _add_pieces(
     s: int, live: int, run: int, n: int, starts: Ints, first: int, last: int, pieces: Floats
 ) -> None:
-    """Number and sum of the losses of each piece of a sequence inside the run."""
+    """Write number and sum of the losses of each piece of a sequence inside the run."""
     for j in range(first, last):
         begin, end = starts[j] - run, starts[j + 1] - run if j + 1 < last else n
         added = broadcast(0.0)

@@ -8,7 +8,6 @@ import numpy as np
 
 from ppocli.core.drift_partials import PIECE
 from ppocli.kernels._jit import jit
-from ppocli.kernels.layout import Bytes, Floats, Ints
 from ppocli.kernels.math import dd_add, exp
 from ppocli.kernels.sequence import Slots
 from ppocli.kernels.sequence import _enter as enter
@@ -16,13 +15,17 @@ from ppocli.kernels.sequence import _enter as enter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ppocli.kernels.layout import Bytes, Floats, Ints
+
 STATE = (
-    "stored", "valid", "n", "diff", "diff_low", "diff_abs", "k3", "flags", "n_loss", "loss", "loss_low", "first_row",
+    "stored", "valid", "n", "diff", "diff_low", "diff_abs", "k3", "flags", "n_loss", "loss", "loss_low",
+    "first_row",
 )  # fmt: skip
 """What is kept of a sequence; sums of differences and losses as pairs of float64."""
 STORED, VALID, N, DIFF, DIFF_LOW, ABS, K3, FLAGS, N_LOSS, LOSS, LOSS_LOW, FIRST_ROW = range(len(STATE))
 P_STORED, P_VALID, P_N, P_DIFF, P_ABS, P_K3, P_FLAGS, P_N_LOSS, P_LOSS = (
-    PIECE.index(name) for name in ("stored", "valid", "n", "diff", "diff_abs", "k3", "flags", "n_loss", "loss")
+    PIECE.index(name)
+    for name in ("stored", "valid", "n", "diff", "diff_abs", "k3", "flags", "n_loss", "loss")
 )
 
 SEQUENCE_SUMS = ("n", "chi2", "log_ppl_diff", "ppl_ratio")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ppocli.core.drift_report import DriftReport
     from ppocli.core.inspect_report import InspectReport
     from ppocli.core.report import EvalReport
     from ppocli.render.console import Look
@@ -45,6 +46,30 @@ def eval_text(
     from ppocli.render.table import eval_table
 
     return eval_table(report, look, digits=digits, sort=sort)
+
+
+def drift_text(
+    report: DriftReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
+) -> str:
+    """Return what `drift` found in one of `FORMATS`; arguments as for `eval_text`."""
+    if name == "json":
+        from ppocli.render.json import to_json
+
+        return to_json(report.to_dict(), encoding=encoding)
+    from ppocli.render.drift import drift_delimited, drift_jsonl, drift_screen
+
+    if name == "jsonl":
+        return drift_jsonl(report, encoding=encoding)
+    if name in ("csv", "tsv"):
+        return drift_delimited(report, "," if name == "csv" else "\t")
+    screen = drift_screen(report, digits)
+    if name == "md":
+        from ppocli.render.markdown import screen_markdown
+
+        return screen_markdown(screen)
+    from ppocli.render.table import draw
+
+    return draw(screen, look)
 
 
 def inspect_text(
