@@ -31,14 +31,16 @@ SHIFT_FROM = 0.05
 
 PILE_SHARE, PILE_LEAST = 1e-3, 4
 """A pile at one side's smallest value: at least this share of the tokens, and so many."""
-PILE_GAP = 0.5
+PILE_GAP = 0.2
 """At half of the pile the other side is lower by at least this, in nats."""
 
 HALF_STEPS = 1.01
 """Differences from rounding are at most half a step; so much room is for the rounding of the other side."""
 
-CONFIDENT_GAP, CONFIDENT_SHARE, CONFIDENT_LEAST = 0.5, 1e-3, 4
-"""Tokens with such a gap of the probabilities are confident disagreements; how many of them count."""
+SURE, UNLIKELY = 0.8, 0.2
+"""A confident disagreement: one side's probability is at least the first, the other's at most the second."""
+CONFIDENT_SHARE, CONFIDENT_LEAST = 1e-3, 4
+"""How many of them count."""
 
 OFFSET_RATIO, OFFSET_FROM = 2.0, 1e-3
 """A constant offset: the median is this many times the spread, and at least so many nats."""
@@ -170,8 +172,8 @@ def causes(
 
 
 def filled(a: Floats, b: Floats, placeholders: Collection[float]) -> Bools:
-    """Return where one side is exactly 0 and the other below -2, or where one side is a placeholder."""
-    out = ((a == 0.0) & (b < -2.0)) | ((b == 0.0) & (a < -2.0))
+    """Return where one side, and not the other, is a placeholder."""
+    out = np.zeros(a.shape, dtype=np.bool_)
     for value in placeholders:
         out |= (a == value) != (b == value)
     found: Bools = out
@@ -279,8 +281,8 @@ def _rounded(search: Search) -> bool:
 
 def _confident_gaps(s: Sample) -> Bools:
     """Return where one side is sure of the token and the other is not."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gaps: Bools = np.abs(np.exp(s.a) - np.exp(s.b)) > CONFIDENT_GAP
+    high, low = np.maximum(s.a, s.b), np.minimum(s.a, s.b)
+    gaps: Bools = (high >= math.log(SURE)) & (low <= math.log(UNLIKELY))
     return gaps
 
 
@@ -291,7 +293,8 @@ def _confident(search: Search, every: Sample, gap: Bools) -> None:
         search.add(
             "PPO508",
             n,
-            f"at {n:,} of {every.a.size:,} tokens the probabilities differ by more than {CONFIDENT_GAP}",
+            f"at {n:,} of {every.a.size:,} tokens one side gives a probability of {SURE} or more, the other "
+            f"{UNLIKELY} or less",
         )
 
 

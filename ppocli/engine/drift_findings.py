@@ -40,7 +40,7 @@ def find(
         found += _floor(times, at_floor)
     if not at_floor and not plan.real and totals.n_tokens:
         heavy = heavy_sequences(totals, sample.paths, TOP_SHARE)
-        placeholders = {float(name.partition("=")[2]) for name in totals.zero_fill} - {0.0}
+        placeholders = {float(name.partition("=")[2]) for name in totals.suspects}
         for cause in causes(sample, plan.a, plan.b, placeholders, heavy):
             found.append(RULES[cause.code].found(cause.count, cause.message))
     rank = {"error": 0, "warning": 1, "info": 2}
@@ -64,7 +64,7 @@ def _missing_values(totals: PairTotals, plan: PairPlan) -> Iterator[Finding]:
 
 def _filled(totals: PairTotals) -> Iterator[Finding]:
     """PPO504 and PPO505."""
-    for name, (count, where) in totals.zero_fill.items():
+    for name, (count, where) in totals.suspects.items():
         label, _, value = name.partition("=")
         tokens = _plural(count, "valid token")
         if value == "0":

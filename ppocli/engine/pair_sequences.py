@@ -218,11 +218,11 @@ class PairSequences:
         steps, places = np.unique(codes, return_inverse=True)
         if present is not None:
             places = np.where(present[starts] == 0, -1, places)
-        table = np.zeros((steps.size, len(CLASSES)))
+        known = self.totals.steps
+        # Added to what is there, piece by piece: sums must not depend on where spans end.
+        table = np.array([known.get(step, np.zeros(len(CLASSES))) for step in steps.tolist()])
         _add_classes(table, places, pieces)
-        for step, row in zip(steps.tolist(), table, strict=True):
-            if row[0]:
-                self.totals.add_step(step, row)
+        known.update({step: row for step, row in zip(steps.tolist(), table, strict=True) if row[0]})
 
     # -------------------------------------------------------------------------------------- closing
 

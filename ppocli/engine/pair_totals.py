@@ -184,7 +184,7 @@ class PairTotals:
     n_files: int = 0
     n_tokens: int = 0
     n_masked: int = 0
-    zero_fill: dict[str, tuple[int, Place]] = field(default_factory=dict)
+    suspects: dict[str, tuple[int, Place]] = field(default_factory=dict)
     file_order: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -215,8 +215,8 @@ class PairTotals:
 
     def add_suspect(self, name: str, count: int, where: Place) -> None:
         """Count something suspicious, met after all that was counted before."""
-        before = self.zero_fill.get(name)
-        self.zero_fill[name] = (count + before[0], before[1]) if before else (count, where)
+        before = self.suspects.get(name)
+        self.suspects[name] = (count + before[0], before[1]) if before else (count, where)
 
     def offer_top(self, found: Sequence[TopSequence]) -> None:
         """Keep the sequences with the largest sums of |diff|; ties go to the earlier."""
@@ -249,7 +249,7 @@ class PairTotals:
             _add_class(mine, row)
         for step, row in other.steps.items():
             self.add_step(step, row)
-        for name, (count, where) in other.zero_fill.items():
+        for name, (count, where) in other.suspects.items():
             self.add_suspect(name, count, where)
         for name in ("n_rows", "n_files", "n_tokens", "n_masked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
