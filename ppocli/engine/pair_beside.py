@@ -43,6 +43,10 @@ class Beside:
         """Yield the chunks of side a's file with the columns of both."""
         for mine in pieces_of(self.reader, self.names, self.keys, self.key_roles, chunk_tokens):
             self.other.rows.add(mine, side=0)
+            if not mine.n:
+                n_rows = 0 if mine.offsets is None else mine.offsets.size - 1
+                yield Chunk(mine.first_row, n_rows, 0, {}, offsets=mine.offsets)
+                continue
             theirs = self._matching(mine)
             columns = {**mine.columns, **_joined_columns([one.columns for one in theirs])}
             mask = self._mask(mine, theirs)

@@ -136,8 +136,8 @@ def big(n_rows: int = 60) -> dict[str, Any]:
     return {"a": a, "b": b, "lengths": lengths, "mask": rng.random(n) < 0.9, "ids": ids}
 
 
-SAME = ("metrics", "nulls", "by_position", "by_probability", "by_step", "sequences", "histogram", "corrections",
-        "comparisons", "findings", "worst", "places")  # fmt: skip
+SAME = ("metrics", "nulls", "by_position", "by_probability", "by_step", "sequences", "histogram",
+        "corrections", "comparisons", "findings", "worst", "places")  # fmt: skip
 
 
 def answer(**settings: Any) -> str:

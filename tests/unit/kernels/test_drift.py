@@ -50,7 +50,12 @@ class Rows:
 
 
 def evaluate(
-    a: np.ndarray, b: np.ndarray, mask: np.ndarray = NONE, *, starts: np.ndarray | None = None, workers: int = 1
+    a: np.ndarray,
+    b: np.ndarray,
+    mask: np.ndarray = NONE,
+    *,
+    starts: np.ndarray | None = None,
+    workers: int = 1,
 ) -> Rows:
     """Call the kernel; what it does not write stays NaN."""
     n = len(a)
@@ -58,7 +63,8 @@ def evaluate(
     starts = np.zeros(0, dtype=np.int64) if starts is None else starts
     rows = Rows(
         np.full((n_blocks, len(SUMS)), np.nan), np.full((n_blocks, len(RULES), 3), np.nan),
-        np.full((n_blocks, 2 + drift_layout.N_MOMENTS), np.nan), np.full((n_blocks, len(EXTREMES), 2), np.nan),
+        np.full((n_blocks, 2 + drift_layout.N_MOMENTS), np.nan),
+        np.full((n_blocks, len(EXTREMES), 2), np.nan),
         np.full((starts.size, len(PIECE)), np.nan), np.full(n_blocks, -1), np.zeros(0),
     )  # fmt: skip
     work = drift_layout.PairWorkspace(workers)
@@ -83,7 +89,9 @@ def draw(n: int, spread: float = 0.05, dtype: Any = np.float64) -> tuple[np.ndar
 
 def terms(a: list[float], b: list[float]) -> dict[str, list[Fraction]]:
     """Exact terms of each sum at tokens that all count."""
-    out: dict[str, list[Fraction]] = {name: [] for name in ("diff", "diff_sq", "diff_abs", "k3", "weight", "mult")}
+    out: dict[str, list[Fraction]] = {
+        name: [] for name in ("diff", "diff_sq", "diff_abs", "k3", "weight", "mult")
+    }
     out["weight_sq"] = []
     for x in (p - q for p, q in zip(a, b, strict=True)):
         weight = exp(x)
@@ -244,7 +252,7 @@ def test_bins_end_with_their_upper_bound(size: float, index: int) -> None:
     bins = evaluate(np.array([0.0, -size]), np.array([-size, 0.0])).bins
     assert bins[index] == 1
     assert bins[NEGATIVE_BINS + index] == 1
-    assert HISTOGRAM_BINS == bins.size
+    assert bins.size == HISTOGRAM_BINS
 
 
 # ------------------------------------------------------------------------------------------- losses
