@@ -92,7 +92,7 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 UNASKED = ("tis_weight_mean", "tis_frac_capped", "masked_weight_mean", "masked_frac")
 """Metrics that the screen leaves out until their cap is given."""
 
-COMPARED = ("diff_mean", "diff_abs_mean", "diff_abs_p99", "drift_kl_k3", "ess_frac")
+COMPARED = ("diff_abs_mean", "diff_abs_p99", "drift_kl_k3", "ess_frac")
 FILE_COLUMNS = ("n_tokens", "diff_abs_mean", "diff_abs_p99", "drift_kl_k3")
 
 SMALL_SHARE = 1e-3
@@ -107,10 +107,10 @@ SHORT = (
 
 def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
     """Arrange a report for reading."""
-    nulls = Nulls(report, digits)
+    nulls = Nulls(report, digits, UNASKED)
     blocks = [_files(report, digits)] if len(report.groups) > 1 else []
     for title, names in BLOCKS:
-        blocks += metric_rows(title, names, report.metrics, nulls, report, UNASKED)
+        blocks += metric_rows(title, names, report.metrics, nulls, report)
     blocks += [one for one in _tables(report, digits) if one.rows]
     blocks.append(findings_block(report.findings))
     if report.worst:
@@ -124,12 +124,11 @@ def metric_rows(
     metrics: Mapping[str, Any],
     nulls: Nulls,
     report: DriftReport | None,
-    unasked: tuple[str, ...] = (),
 ) -> list[Block]:
     """Return the table of those of `names` that were reported, or nothing."""
     rows = []
     for name in names:
-        if name not in metrics or (name in unasked and nulls.is_unasked(name)):
+        if name not in metrics or nulls.is_unasked(name):
             continue
         note = NOTES[name]
         if metrics[name] is None:
@@ -235,6 +234,8 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
         Column("share", "number"),
         Column("", "name"),
     )
+    if not bars:
+        return Block(columns)
     counts = [one.n for one in bars]
     first = next((k for k in range(len(bars)) if sum(counts[: k + 1]) >= SMALL_SHARE * n), 0)
     counts = [sum(counts[: first + 1]), *counts[first + 1 :]]
@@ -248,7 +249,7 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
         )
         for one, count in zip(bars[first:], counts, strict=True)
     )
-    return Block(columns, rows if bars else ())
+    return Block(columns, rows)
 
 
 def _positions(one: Part) -> str:
@@ -298,7 +299,7 @@ def _sequences(parts: tuple[SequencePart, ...], several: bool, digits: int) -> B
 def _corrections(parts: tuple[Correction, ...], digits: int) -> Block:
     """Return what each rule of weights would do."""
     has_loss = any(one.loss is not None for one in parts)
-    names = ["touched", "weight_mean", "ess_frac", *(["loss", "change"] if has_loss else [])]
+    names = ["touched", "weight_mean", "ess_frac", *(["loss change"] if has_loss else [])]
     rows = []
     for one in parts:
         low = "0" if one.low is None else f"{one.low:g}"
@@ -313,7 +314,7 @@ def _corrections(parts: tuple[Correction, ...], digits: int) -> Block:
             cell_text(one.ess_frac, digits),
         ]
         if has_loss:
-            cells += [cell_text(one.loss, digits), cell_text(one.loss_change, digits)]
+            cells.append(cell_text(one.loss_change, digits))
         rows.append((f"{one.level}: {what}", *cells))
     return Block((Column("correction"), *(Column(name, "number") for name in names)), tuple(rows))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ppocli.render.console import printable
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Nulls:
     """The nulls of a report. A reason that several metrics share has a number and stands in the header."""
 
-    def __init__(self, report: EvalReport | DriftReport, digits: int) -> None:
+    def __init__(self, report: EvalReport | DriftReport, digits: int, unasked: Collection[str] = ()) -> None:
         self._report = report
+        self._unasked = unasked
         self._digits = digits
         shared = Counter(
             self._reason(note) for name, note in report.nulls.items() if not self.is_unasked(name)
@@ -34,7 +35,8 @@ class Nulls:
 
     def is_unasked(self, name: str) -> bool:
         """Tell whether a metric is null only because an option for it was not given."""
-        return name in self._report.nulls and self._report.nulls[name].reason.endswith("not given")
+        note = self._report.nulls.get(name)
+        return name in self._unasked and note is not None and note.reason.endswith("not given")
 
     def cell(self, name: str, value: float | int | None) -> str:
         """Return a value, or `null`, `null (nan)`, `null (nan) [1]`."""
