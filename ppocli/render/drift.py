@@ -92,7 +92,7 @@ BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 UNASKED = ("tis_weight_mean", "tis_frac_capped", "masked_weight_mean", "masked_frac")
 """Metrics that the screen leaves out until their cap is given."""
 
-COMPARED = ("diff_abs_mean", "diff_abs_p99", "drift_kl_k3", "ess_frac")
+COMPARED = ("diff_abs_mean", "diff_abs_p99", "drift_kl_k3")
 FILE_COLUMNS = ("n_tokens", "diff_abs_mean", "diff_abs_p99", "drift_kl_k3")
 
 SMALL_SHARE = 1e-3
