@@ -120,7 +120,7 @@ class PairOptions:
             "--detail",
             metavar="auto|full|main",
             text="full: also compare with log_probs, and say what corrections do to the loss; takes about "
-            "three times as long. auto (default): up to 256 MiB of input.",
+            "three times as long. auto (default): up to 64 MiB of input.",
         ),
     ] = "auto"
     by: Annotated[

@@ -18,7 +18,7 @@ KEYS = ("sequence_id", "group_id", "step", "position", "token_id")
 BY = ("file", "total", "step")
 DETAILS = ("auto", "full", "main")
 
-FULL_BYTES = 256 << 20
+FULL_BYTES = 64 << 20
 """Up to this size of the input `detail` "auto" is "full"."""
 
 

@@ -134,6 +134,8 @@ class EvalReport:
         Where extremes stand.
     run : mapping
         All that is not deterministic: times, threads, versions.
+    drift : mapping
+        The trainer against the sampler, where a rollout column is there: `a`, `b`, `metrics`, `nulls`.
     """
 
     settings: Mapping[str, Any]
@@ -147,6 +149,7 @@ class EvalReport:
     places: Mapping[str, Place] = field(default_factory=dict)
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
+    drift: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> str:

@@ -78,13 +78,14 @@ def _eval() -> Schema:
             "groups": _list_of("group"),
             "findings": _list_of("finding"),
             "worst": _list_of("worst"),
+            "drift": {"$ref": "#/$defs/drift_short"},
             "places": {
                 "type": "object",
                 "propertyNames": {"enum": list(METRICS)},
                 "additionalProperties": {"$ref": "#/$defs/place"},
             },
         },
-        optional=("groups", "worst", "places"),
+        optional=("groups", "worst", "places", "drift"),
     )
 
 

@@ -16,12 +16,12 @@ from ppocli.core.drift_options import FULL_BYTES, DriftOptions
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
+from ppocli.engine.drift_inputs import DriftRun, InMemory, OneSide, TwoSides
 from ppocli.engine.reading import reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport
-from ppocli.engine.drift_inputs import DriftRun, InMemory, OneSide, TwoSides
 
 
 def drift_files(

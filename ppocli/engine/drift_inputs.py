@@ -35,11 +35,6 @@ class DriftRun:
     full: bool = True
     coders: dict[str, IdCoder] = field(default_factory=lambda: {role: IdCoder() for role in ID_ROLES})
 
-    def tokens_for(self, report: InputReport, roles: Sequence[str]) -> int:
-        """Return how many tokens to read at a time."""
-        types = [report.columns[role].dtype for role in roles if role in report.columns]
-        return self.chunk_tokens or chunk_tokens_for(types)
-
 
 @dataclass(frozen=True, slots=True)
 class Sides:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.report import ColumnReport, Group, InputReport
 from ppocli.core.spec import LossSpec
+from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
+from ppocli.engine.reading import chunk_tokens_for
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
+    from ppocli.core.chunk import Reader
     from ppocli.engine.pair_beside import Beside
     from ppocli.engine.pair_source import Inside
     from ppocli.engine.pair_totals import PairPlan, PairTotals
-from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
+    from ppocli.engine.span import Span
 
 
 class PairPasses:
@@ -107,7 +110,7 @@ class PairPasses:
                     sample=self.sampler if first else None, steps=first and run.options.by == "step",
                 ))
             )  # fmt: skip
-        for span in self._spans(source):
+        for span in spans_of(source, run.chunk_tokens, run.progress.advance):
             for _, one in files:
                 one.add(span)
         report = source.report
@@ -138,20 +141,64 @@ class PairPasses:
             one = summarise_pair(totals, self.plans[0], caps)
             self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
 
-    def _spans(self, source: Inside | Beside) -> Iterator[Any]:
-        """Read an input ahead, in spans of whole blocks."""
-        from ppocli.engine.pipeline import read_ahead
-        from ppocli.engine.span import Assembler
-        from ppocli.kernels import layout
 
-        assembler = Assembler(layout.BLOCK)
-        report = source.report
-        per_row = report.bytes / max(report.rows, 1)
-        tokens = self.run.tokens_for(report, tuple(source.names.values()))
-        for chunk in read_ahead(source.chunks(tokens)):
-            self.run.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
-            yield from assembler.push(chunk)
-        yield from assembler.finish()
+def short_form(
+    readers: Iterable[tuple[int, Reader]], chunk_tokens: int | None, n_threads: int
+) -> dict[str, Any]:
+    """Return what `eval` shows of the trainer against the sampler: sides, metrics, notes; empty without both.
+
+    Parameters
+    ----------
+    readers : iterable of (index, Reader)
+        Opened inputs; those without both columns are left out.
+    chunk_tokens : int, optional
+        Tokens read at a time.
+    n_threads : int
+    """
+    from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+    from ppocli.engine.pair_metrics import summarise_pair
+    from ppocli.engine.pair_source import Inside
+    from ppocli.engine.pair_totals import PairPlan, PairTotals
+    from ppocli.engine.pairs import FileComparison, Workspaces
+
+    sides = {DEFAULT_A, DEFAULT_B}
+    plan = PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
+    total, work = PairTotals.of(plan), Workspaces(n_threads)
+    for index, reader in readers:
+        if not sides <= set(reader.report.columns):
+            continue
+        one = FileComparison(reader.report.path, plan, work)
+        for span in spans_of(Inside(reader, {role: role for role in sides}), chunk_tokens):
+            one.add(span)
+        totals = one.finish()
+        totals.n_rows = reader.report.rows
+        total.file_order[reader.report.path] = index
+        total.has_sequences |= totals.has_sequences
+        total.no_sequences = total.no_sequences or totals.no_sequences
+        total.merge(totals)
+    if not total.n_files:
+        return {}
+    s = summarise_pair(total, plan, (None, None, None))
+    return {"a": plan.a, "b": plan.b, "metrics": s.metrics, "nulls": s.nulls}
+
+
+def spans_of(
+    source: Inside | Beside, chunk_tokens: int | None, advance: Callable[[float, int], None] | None = None
+) -> Iterator[Span]:
+    """Read an input ahead, in spans of whole blocks."""
+    from ppocli.engine.pipeline import read_ahead
+    from ppocli.engine.span import Assembler
+    from ppocli.kernels import layout
+
+    assembler = Assembler(layout.BLOCK)
+    report = source.report
+    per_row = report.bytes / max(report.rows, 1)
+    types = [report.columns[role].dtype for role in source.names.values() if role in report.columns]
+    for chunk in read_ahead(source.chunks(chunk_tokens or chunk_tokens_for(types))):
+        if advance is not None:
+            advance(chunk.n_rows * per_row, chunk.n_tokens)
+        yield from assembler.push(chunk)
+    yield from assembler.finish()
 
 
 def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:

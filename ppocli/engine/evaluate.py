@@ -264,6 +264,11 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             groups.append(Group({"file": report.path}, one.metrics, one.nulls))
     total = passes.finish(run.inputs)
     whole = summarise(total, run.spec)
+    drift = {}
+    if any("rollout_log_probs" in report.columns for report in run.inputs):
+        from ppocli.engine.drift_passes import short_form
+
+        drift = short_form(run.readers(), run.chunk_tokens, _jit.thread_count())
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},
@@ -282,6 +287,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             "python": platform.python_version(),
             "machine": platform.machine(),
         },
+        drift=drift,
     )
     return with_token_ids(whole_report, run.openers_by_path())
 

@@ -278,7 +278,7 @@ def _put_weights(s: PairSummary) -> None:
     s.put("weight_min", exp(low) if n else math.nan, (out[0], 0, 0), where=places.get(("diff", 0)))
     s.put("weight_max", exp(high) if n else math.nan, (out[0], out[1], 0), where=highest)
     tally = (sum(s.left_out("weight")), 0, 0)
-    s.put("ess_frac", _ess(s), tally, why="every weight is 0 in float64" if n else None)
+    s.put("ess_frac", _ess(s), tally, why="the weights leave the range of float64" if n else None)
     for k, name in enumerate(BAND_METRICS):
         s.put_share(name, s.total(f"band_{k}"))
     squares = s.mean("weight_sq")
@@ -301,7 +301,7 @@ def _ess(s: PairSummary) -> float:
         first, second = big_1 + small_1 * down, big_2 + small_2 * down * down
     else:
         first, second = small_1, small_2
-    return first * (first / second) / s.n if second > 0.0 else math.nan
+    return first * (first / second) / s.n if 0.0 < second < math.inf else math.nan
 
 
 def _put_capped(s: PairSummary, caps: tuple[float | None, ...]) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ppocli.engine.pair_totals import Floats, Ints
     from ppocli.engine.pairs import FileComparison, PairBlocks
 
-FIRST, EVERY, MOST = 16, 256, 128
-"""The first blocks of each file are taken, then every so many, at most so many in all: 262,144 tokens."""
+FIRST, EVERY, MOST = 16, 256, 64
+"""The first blocks of each file are taken, then every so many, at most so many in all: 131,072 tokens."""
 
 
 @dataclass(slots=True)

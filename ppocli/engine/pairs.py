@@ -34,7 +34,7 @@ BIG = 300.0
 FILLED = -2.0
 """A log-prob of exactly 0 opposite one below this was filled in: both cannot be of one token."""
 
-SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0, 1.0)
+SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0)
 """Values that frameworks and engines write where there is no log-prob."""
 
 FAR = 20.0
@@ -265,16 +265,15 @@ class FileComparison:
     def _look(self, blocks: PairBlocks) -> None:
         """Count zero fills and placeholders in the blocks whose extremes call for it."""
         low, high = blocks.extremes[:, X_DIFF].T
-        wanted = (blocks.sums[:, SUM["odd"]] > 0.0) | (np.maximum(high, -low) > FAR)
-        for block in np.flatnonzero(wanted):
+        far = np.maximum(high, -low) > FAR
+        for block in np.flatnonzero((blocks.sums[:, SUM["odd"]] > 0.0) | far):
             a, b, valid = blocks.sides(int(block))
             start = blocks.span.origin + blocks.tokens_of(int(block))[0]
             for label, mine, other in ((self.plan.a, a, b), (self.plan.b, b, a)):
                 self._add_suspect(f"{label}=0", (mine == 0.0) & (other < FILLED) & valid, blocks, start)
-                for sentinel in SENTINELS:
-                    hit = (mine == sentinel) & valid
-                    if hit.any() and sentinel < 0.0:
-                        hit &= np.abs(a - b) > FAR
+                self._add_suspect(f"{label}=1", (mine == 1.0) & valid, blocks, start)
+                for sentinel in SENTINELS if far[block] else ():
+                    hit = (mine == sentinel) & (np.abs(a - b) > FAR) & valid
                     self._add_suspect(f"{label}={sentinel:.12g}", hit, blocks, start)
 
     def _add_suspect(self, name: str, hit: NDArray[np.bool_], blocks: PairBlocks, start: int) -> None:

@@ -84,6 +84,7 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
         blocks += made.metrics(title, names)
         if title == "objective":
             blocks += made.aggregations()
+    blocks += _drift(report, digits)
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
     blocks.append(findings_block(report.findings))
@@ -144,6 +145,21 @@ class _Tables:
             place = self.report.places[name]
             note = f"{note}, {place_text(place, with_path=len(self.report.inputs) > 1)}"
         return name, self.nulls.cell(name, value), note
+
+
+def _drift(report: EvalReport, digits: int) -> list[Block]:
+    """Return the short table of the trainer against the sampler, where there is a rollout column."""
+    if not report.drift:
+        return []
+    from ppocli.render.drift_notes import NOTES, SHORT
+
+    metrics, nulls = report.drift["metrics"], report.drift["nulls"]
+    rows = []
+    for name in SHORT:
+        note = nulls[name].reason if metrics[name] is None else NOTES[name]
+        rows.append((name, _cell(metrics[name], nulls.get(name), digits), printable(note)))
+    title = "trainer - sampler"
+    return [Block(_metric_columns(title), tuple(rows))]
 
 
 def _metric_columns(title: str) -> tuple[Column, ...]:
