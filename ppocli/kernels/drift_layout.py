@@ -39,9 +39,9 @@ A, B = 0, 1
 
 # ------------------------------------------------------------------------------------------- scratch
 
-DIFF, SIDE_B, EXPM1, K3 = (RUN * k for k in range(4))
+DIFF, SIDE_B, EXPM1, K3, WEIGHT = (RUN * k for k in range(5))
 """Rows of one number per token of a run."""
-LANES = RUN * 4
+LANES = RUN * 5
 RULE_LANES = LANES + WIDTH * len(LANE_SUMS)
 CLEAN, CLEAN_SQ = RULE_LANES, RULE_LANES + WIDTH
 """Lanes of the weights, and their squares, of runs that no rule touches."""

@@ -68,6 +68,7 @@ from ppocli.kernels.drift_layout import (
     R_LOW,
     SIDE_B,
     TOP_BITS,
+    WEIGHT,
     X_DIFF,
     X_GAP,
     A,
@@ -97,6 +98,7 @@ from ppocli.kernels.math import (
     Q9,
     Q10,
     ROUNDER,
+    exp,
     exp_and_expm1_minus_x,
 )
 from ppocli.kernels.memory import (
@@ -276,13 +278,16 @@ def add_weights(s: int, n: int, live: int, far: bool, wide: bool) -> None:
 @inline
 def add_rules(s: int, n: int, live: int, rules: Floats) -> None:
     """Add what each rule makes of the weights of a run: those outside its bounds are replaced."""
+    for i in range(0, n, WIDTH):
+        # Not 1 + expm1(diff), which has lost the digits of small weights.
+        store(s, WEIGHT + i, exp(load(s, DIFF + i)))
     for r in range(rules.shape[0]):
         low, high, below, above = rules[r, R_LOW], rules[r, R_HIGH], rules[r, R_BELOW], rules[r, R_ABOVE]
         added = squares = broadcast(0.0)
         touched = 0
         for i in range(0, n, WIDTH):
             on = load_flags(live, i)
-            weight = 1.0 + load(s, EXPM1 + i)
+            weight = load(s, WEIGHT + i)
             is_low, is_high = weight < low, weight > high
             applied = where(on, where(is_low, below, where(is_high, above, weight)), 0.0)
             added += applied
