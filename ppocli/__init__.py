@@ -11,8 +11,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ppocli.core.check_report import CheckReport as CheckReport
+    from ppocli.core.drift_report import DriftReport as DriftReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.drift import drift as drift
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.gate import check as check
@@ -23,21 +25,25 @@ if TYPE_CHECKING:
 _HOMES = {
     "CheckReport": "ppocli.core.check_report",
     "check": "ppocli.engine.gate",
+    "DriftReport": "ppocli.core.drift_report",
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "drift": "ppocli.engine.drift",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
 __all__ = [
     "CheckReport",
+    "DriftReport",
     "EvalReport",
     "ExitCode",
     "LossSpec",
     "PpoCliError",
     "check",
+    "drift",
     "evaluate",
     "inspect_files",
     "ppo_clip_loss",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FAIL_ON = ("error", "warning", "never")
 BY = ("total", "file", "step")
 ON_POLICY_METRIC = "log_ratio_abs_max"
+JUDGED = tuple(rule for rule in RULES.values() if not rule.code.startswith("PPO5"))
+"""Rules that a gate can hit; PPO5xx are those of `ppocli drift`."""
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -90,13 +92,13 @@ class Gate:
 
     def _refuse_if_toothless(self) -> None:
         """Refuse a gate that can never fail."""
-        if self.select and not any(self.judges(rule.code, rule.gravest) for rule in RULES.values()):
+        if self.select and not any(self.judges(rule.code, rule.gravest) for rule in JUDGED):
             raise UsageProblem(
                 f"--select {' '.join(self.select)} with --fail-on {self.fail_on} judges nothing",
                 hint="'ppocli explain CODE' gives the severity of a finding; --fail-on warning judges more",
             )
         asked = self.limits or self.tolerances or self.expect_on_policy
-        if not asked and not any(self.judges(rule.code, rule.gravest) for rule in RULES.values()):
+        if not asked and not any(self.judges(rule.code, rule.gravest) for rule in JUDGED):
             raise UsageProblem("nothing to judge: no limit is given, and no finding can fail this gate",
                                hint="for example: --max approx_kl_k3=0.05")  # fmt: skip
 

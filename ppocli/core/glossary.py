@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.objective_texts import OBJECTIVE_TEXTS
 from ppocli.core.presets import FAMILIES, Preset, all_presets, preset
@@ -49,6 +50,9 @@ def explain(name: str) -> list[str]:
             f"{base}, taken over the tokens whose columns for it are all finite.",
             f"Reported beside {base} where that is null because of a null, NaN or infinite value.",
         ]
+    bare = name.removeprefix("drift.").removesuffix("_finite")
+    if bare in DRIFT_METRICS:
+        return _drift_metric(DRIFT_METRICS[bare])
     if name in ROLES:
         return _role(ROLES[name])
     if name in OBJECTIVE_TEXTS:
@@ -75,6 +79,7 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return everything that can be explained: a title, then names with a line each."""
     return [
         ("Metrics", [(one.name, one.text) for one in METRICS.values()]),
+        ("Metrics of drift", [(one.name, one.text) for one in DRIFT_METRICS.values()]),
         ("Roles", [(one.name, one.text) for one in ROLES.values()]),
         ("Aggregations", [(name, AGGREGATION_TEXTS[name]) for name in AGGREGATIONS]),
         ("Objectives", [(name, one.formula) for name, one in OBJECTIVE_TEXTS.items()]),
@@ -105,6 +110,22 @@ def _metric(metric: Metric) -> list[str]:
         lines.append("Taken over valid tokens: those that the mask does not exclude.")
     if metric.needs:
         lines.append(f"Needs: {', '.join(metric.needs)}.")
+    return lines
+
+
+def _drift_metric(metric: Metric) -> list[str]:
+    """Explain a metric of `drift`."""
+    unit = f", {_UNITS[metric.unit]}" if metric.unit in _UNITS else ""
+    lines = [f"drift.{metric.name}: metric of drift{unit}", f"{metric.text}."]
+    if metric.sequences:
+        lines.append("Taken over sequences: reported where the input has sequences.")
+    if metric.needs:
+        lines.append(
+            "a and b are the two log-probs of a token: by default old_log_probs and rollout_log_probs."
+        )
+        lines.append(
+            f"NAME_finite beside it: over the tokens with finite values. In limits: drift.{metric.name}."
+        )
     return lines
 
 
@@ -202,5 +223,8 @@ def _column(name: str) -> list[str]:
         return [f"{name}: column name", "Holds minus the log-prob, so it is never taken. Store its negative."]
     if lowered in PROBABILITIES:
         return [f"{name}: column name", "Holds probabilities, so it is never taken. Store their logarithms."]
-    names = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES, *PROFILES]
+    names = [
+        *(*METRICS, *DRIFT_METRICS, *ROLES, *AGGREGATIONS),
+        *(*OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES, *PROFILES),
+    ]
     raise UsageProblem(f"nothing is known by the name '{name}'", hint=nearest(name, names))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.glossary import nearest
 from ppocli.core.metrics import METRICS
 from ppocli.core.profiles import PROFILES
@@ -15,31 +16,6 @@ from ppocli.core.spec import AGGREGATIONS, choose
 from ppocli.errors import UsageProblem
 
 LimitKind = Literal["max", "min", "expect"]
-
-DRIFT_METRICS = (
-    "diff_mean",
-    "diff_p50",
-    *(f"diff_abs_{one}" for one in ("mean", "p50", "p90", "p99", "max")),
-    *(f"drift_kl_{one}" for one in ("k1", "k2", "k3")),
-    *(f"weight_{one}" for one in ("mean", "min", "max")),
-    "mult_prob_error",
-    "ess_frac",
-    "chi2_token",
-    "chi2_seq",
-    "log_ppl_diff",
-    "ppl_ratio",
-    "ppl_ratio_of_means",
-    "prob_diff_max",
-    "prob_pearson",
-    "bit_equal_frac",
-    "frac_abs_gt_0_5",
-    "frac_abs_gt_1",
-    "tis_weight_mean",
-    "tis_frac_capped",
-    "masked_weight_mean",
-    "masked_frac",
-)
-"""Metrics of the mismatch with the rollout policy; a limit names them as drift.NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +174,8 @@ def _metrics() -> dict[str, None]:
     names = [name for name in METRICS if name not in tables]
     names += [f"{one.name}_finite" for one in METRICS.values() if one.needs and one.name not in tables]
     names += [f"{table}.{aggregation}" for table in tables for aggregation in AGGREGATIONS]
-    return dict.fromkeys((*names, *(f"drift.{name}" for name in DRIFT_METRICS)))
+    drift = [*DRIFT_METRICS, *(f"{one.name}_finite" for one in DRIFT_METRICS.values() if one.needs)]
+    return dict.fromkeys((*names, *(f"drift.{name}" for name in drift)))
 
 
 def profile_limits(names: Iterable[str]) -> list[Limit]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Section = Literal[
-    "objective", "ratio", "sequence", "data", "value", "reference", "correction", "format", "count"
+    "objective", "ratio", "sequence", "data", "value", "reference", "correction", "format", "count", "drift"
 ]
 
 _POLICY = ("log_probs", "old_log_probs", "advantages")

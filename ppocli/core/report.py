@@ -109,11 +109,12 @@ class WorstToken:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The metrics of one file, step or other key."""
+    """The metrics of one file, step or other key; `drift` as in `EvalReport`."""
 
     key: Mapping[str, Any]
     metrics: Mapping[str, Any]
     nulls: Mapping[str, NullNote]
+    drift: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,8 @@ class EvalReport:
         With `like`: the framework's own metrics.
     run : mapping
         All that is not deterministic: times, threads, versions.
+    drift : mapping
+        The trainer against the sampler, where a rollout column is there: `a`, `b`, `metrics`, `nulls`.
     """
 
     settings: Mapping[str, Any]
@@ -173,6 +176,7 @@ class EvalReport:
     like: LikeReport | None = None
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
+    drift: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -210,19 +214,19 @@ def _without_none(body: dict[str, Any]) -> dict[str, Any]:
         if key in ("metrics", "settings"):
             out[key] = value
         else:
-            out[key] = _prune(value)
+            out[key] = pruned(value)
     return out
 
 
-def _prune(value: Any) -> Any:
-    """Drop None-valued optional fields below `value`, but keep `metrics` mappings whole."""
+def pruned(value: Any) -> Any:
+    """Drop optional fields that are None, and an empty `drift`, below `value`; `metrics` stay whole."""
     if isinstance(value, dict):
         optional = ("where", "nonfinite", "position", "token_id")
         return {
-            key: (one if key == "metrics" else _prune(one))
+            key: (one if key == "metrics" else pruned(one))
             for key, one in value.items()
-            if not (one is None and key in optional)
+            if not (one is None and key in optional) and not (key == "drift" and not one)
         }
     if isinstance(value, (list, tuple)):
-        return [_prune(one) for one in value]
+        return [pruned(one) for one in value]
     return value

@@ -193,6 +193,77 @@ RULES: dict[str, Rule] = {
             "check that no file was given or written twice; ids of different files are different sequences",
             "a writer that counts from 0 in every file",
         ),
+        Rule(
+            "PPO501",
+            "warning",
+            "one side is above the other by the same amount at every token",
+            "look for top-p, top-k or min-p on the sampler's side: its log-probs are then renormalised over "
+            "the kept set, the trainer's are not",
+            "a bias that both sides were meant to have",
+        ),
+        Rule(
+            "PPO502",
+            "warning",
+            "the difference grows with the log-prob",
+            "divide the logits by the same temperature on both sides before the softmax",
+            "a policy that really became sharper or flatter between the two",
+        ),
+        Rule(
+            "PPO503",
+            "warning",
+            "the sides agree when one is shifted by one token",
+            "align the columns: logits at a position belong to the next token",
+            "text that repeats each token",
+        ),
+        Rule(
+            "PPO504",
+            "warning",
+            "log-probs that are exactly 0 opposite small ones: missing values filled with 0",
+            "mask these tokens, or write null where the sampler gave no log-prob",
+            "a sampler that was certain of a token that the trainer finds unlikely",
+        ),
+        Rule(
+            "PPO505",
+            "warning",
+            "a placeholder stands for missing log-probs on one side",
+            "mask these tokens, or write null where there is no log-prob",
+            "log-probs that really have this value",
+        ),
+        Rule(
+            "PPO506",
+            "warning",
+            "one side holds 16-bit values, and rounding is the whole difference",
+            "compute and store log-probs in float32 on both sides",
+            "a file that stores one column in 16 bits to save space",
+        ),
+        Rule(
+            "PPO507",
+            "warning",
+            "one side's log-probs are clamped from below",
+            "look for a lower bound on log-probs in the sampler; the weights of clamped tokens are wrong",
+            "many tokens that share one log-prob",
+        ),
+        Rule(
+            "PPO508",
+            "warning",
+            "one side is sure of tokens that the other finds unlikely",
+            "check that both sides had the same weights: a sampler that was not updated, or another adapter",
+            "numerics of a large mixture of experts, where the routing differs",
+        ),
+        Rule(
+            "PPO509",
+            "warning",
+            "a few sequences hold most of the difference",
+            "look at these sequences first: other weights, another prompt, a text that was cut or split anew",
+            "a few sequences that are much harder than the rest",
+        ),
+        Rule(
+            "PPO510",
+            "info",
+            "how the difference compares with the noise floor",
+            "nothing to do within the floor; above it, look at the other findings",
+            "a floor measured on other data or with other kernels",
+        ),
     )
 }
 """Every rule by code."""

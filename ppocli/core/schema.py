@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core import drift_schema
 from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
@@ -37,7 +38,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `-f json` of `ppocli eval`, `check` and `inspect`.
+    """Return the schema of the documents that `-f json` prints.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -45,10 +46,11 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "inspect", "parity")],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "drift", "inspect", "parity")],
         "$defs": {
             "eval": _eval("eval", {}),
             "check": _eval("check", {"checks": checks_schema(), "gate": gate_schema()}),
+            "drift": _drift(),
             "inspect": _inspect(),
             "parity": _parity(),
             "file": file_schema(),
@@ -61,6 +63,7 @@ def document_schema() -> Schema:
             "finding": _finding(),
             "worst": _worst(),
             "like": _like(),
+            **drift_schema.definitions(),
         },
     }
 
@@ -92,6 +95,7 @@ def _eval(kind: str, more: Schema) -> Schema:
             "groups": _list_of("group"),
             "findings": _list_of("finding"),
             "worst": _list_of("worst"),
+            "drift": {"$ref": "#/$defs/drift_short"},
             "places": {
                 "type": "object",
                 "propertyNames": {"enum": list(METRICS)},
@@ -99,8 +103,14 @@ def _eval(kind: str, more: Schema) -> Schema:
             },
             "like": {"$ref": "#/$defs/like"},
         },
-        optional=("groups", "worst", "places", "like"),
+        optional=("groups", "worst", "places", "like", "drift"),
     )
+
+
+def _drift() -> Schema:
+    """Return the schema of the document of `ppocli drift`."""
+    properties, optional = drift_schema.properties(_reading())
+    return _object({**_head("drift"), **properties}, optional=optional)
 
 
 def _inspect() -> Schema:
@@ -263,7 +273,8 @@ def _nulls() -> Schema:
 def _group() -> Schema:
     """Return the schema of one entry of `groups`."""
     key = {"type": "object", "minProperties": 1}
-    return _object({"key": key, "metrics": {"$ref": "#/$defs/metrics"}, "nulls": {"$ref": "#/$defs/nulls"}})
+    parts = {name: {"$ref": f"#/$defs/{name}"} for name in ("metrics", "nulls")}
+    return _object({"key": key, **parts, "drift": {"$ref": "#/$defs/drift_short"}}, optional=("drift",))
 
 
 def _like() -> Schema:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
+from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
 from ppocli.core.partials import COLUMNS
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.report import Group
 from ppocli.engine.accumulate import FileAccumulator
+from ppocli.engine.drift_passes import ShortForm
 from ppocli.engine.metrics import summarise
+from ppocli.engine.pairs import Workspaces
 from ppocli.engine.passes import IDS, Passes
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.reading import ID_ROLES, chunk_tokens_for
@@ -25,13 +28,14 @@ from ppocli.errors import InputError, UsageProblem
 from ppocli.kernels import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ppocli.core.chunk import Reader
-    from ppocli.core.report import InputReport
+    from ppocli.core.report import InputReport, NullNote
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.pairs import FileComparison
     from ppocli.engine.policy import PolicyStage
     from ppocli.engine.span import Span
     from ppocli.engine.totals import Plan
@@ -41,6 +45,8 @@ Key = int | None
 
 STEP_LIMIT = 1_000
 """Steps over the whole input: each takes up to 0.3 MB."""
+
+DRIFT_ROLES = (DEFAULT_A, DEFAULT_B)
 
 NO_BINS = np.zeros(layout.HISTOGRAM_BINS, dtype=np.int64)
 
@@ -77,6 +83,7 @@ class _Step:
     assembler: Assembler
     stage: PolicyStage | None = None
     windows: Windows | None = None
+    drift: FileComparison | None = None
     n_rows: int = 0
     bins: NDArray[np.int64] = field(default_factory=lambda: NO_BINS)
 
@@ -127,14 +134,23 @@ def groups_by_step(
     totals = run.finish()
     names = {code: text for text, code in inputs.coders["step"].codes.items()}
     keys = sorted(totals, key=lambda key: (key is None, key in names, names.get(key or 0, ""), key or 0))
-    return tuple(_group(None if key is None else names.get(key, key), totals[key], spec) for key in keys)
+    return tuple(
+        _group(None if key is None else names.get(key, key), totals[key], spec, run.drift.get(key))
+        for key in keys
+    )
 
 
-def _group(name: str | int | None, totals: Totals, spec: LossSpec) -> Group:
+def _group(name: str | int | None, totals: Totals, spec: LossSpec, short: ShortForm | None) -> Group:
     """Return the metrics of a step."""
-    made = summarise(totals, spec)
-    nulls = {metric: replace(note, where=None) for metric, note in made.nulls.items()}
-    return Group({"step": name}, made.metrics, nulls)
+    made, drift = summarise(totals, spec), short.finish() if short is not None else {}
+    if drift:
+        drift = {**drift, "nulls": _without_places(drift["nulls"])}
+    return Group({"step": name}, made.metrics, _without_places(made.nulls), drift)
+
+
+def _without_places(nulls: Mapping[str, NullNote]) -> dict[str, NullNote]:
+    """Return notes without the places, which would be counted within a step."""
+    return {metric: replace(note, where=None) for metric, note in nulls.items()}
 
 
 class _Run:
@@ -143,6 +159,8 @@ class _Run:
     def __init__(self, passes: Passes, chunk_rows: int | None) -> None:
         self.passes, self.chunk_rows = passes, chunk_rows
         self.totals: dict[Key, Totals] = {}
+        self.drift: dict[Key, ShortForm] = {}
+        self._n_read, self._work = 0, Workspaces(passes.workspace.n_workers)
         self._without: dict[tuple[Key, str], str] = {}
 
     def add(self, reader: Reader) -> None:
@@ -159,7 +177,7 @@ class _Run:
             self.passes.spec, report.columns, shift=job.shift, scale=job.scale, computed=job.loss
         )
         ids = set(IDS) - (set() if report.layout in ("flat", "packed") else {"sequence_id"})
-        wanted = (plan.roles | ids) & set(report.columns)
+        wanted = (plan.roles | ids | set(DRIFT_ROLES)) & set(report.columns)
         tokens = self.chunk_rows or chunk_tokens_for(report.columns[role].dtype for role in wanted)
         steps: dict[Key, _Step] = {}
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
@@ -176,6 +194,9 @@ class _Run:
                 for span in step.windows.finish():
                     self._evaluate(step, span)
             self._merge(key, step, report.path)
+            if step.drift is not None:
+                self.drift[key].merge(step.drift, self._n_read, step.n_rows)
+        self._n_read += 1
 
     def _begin(self, steps: dict[Key, _Step], key: Key, plan: Plan, report: InputReport) -> _Step:
         """Start a step."""
@@ -189,11 +210,16 @@ class _Run:
         if stage is not None and stage.job.by_sequence and stage.sequences:
             by_id = report.layout in ("flat", "packed")
             windows = Windows(path, by_id=by_id, hold=False, evaluate=stage.of_window)
-        steps[key] = _Step(accumulator, Assembler(layout.BLOCK), stage, windows)
+        drift = None
+        if set(DRIFT_ROLES) <= set(report.columns):
+            drift = self.drift.setdefault(key, ShortForm(self._work)).start(path)
+        steps[key] = _Step(accumulator, Assembler(layout.BLOCK), stage, windows, drift)
         return steps[key]
 
     def _add(self, step: _Step, span: Span, path: str) -> None:
         """Let a span pass what computes beside the kernels, then evaluate it."""
+        if step.drift is not None:
+            step.drift.add(span)
         spans: Iterator[Span] = iter((span,))
         if step.windows is not None:
             spans = step.windows.push(span)

@@ -279,11 +279,11 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
 
     from ppocli.engine.aggregates import over_horizon
     from ppocli.engine.correction import put_correction
+    from ppocli.engine.drift_passes import known_kl
     from ppocli.engine.findings import find
     from ppocli.engine.like import wanted
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
-    from ppocli.engine.rollout_kl import rollout_kl
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
@@ -311,6 +311,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     horizon = passes.settings(total).get("horizon")
     if horizon:
         groups = [replace(one, metrics=over_horizon(one.metrics, run.spec.agg, horizon)) for one in groups]
+    drift, groups = _drift(run, groups)
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},
@@ -319,7 +320,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
         metrics=whole.metrics,
         nulls=whole.nulls,
         places=whole.places,
-        findings=find(total, run.spec, run.inputs, passes.repeats, lambda: rollout_kl(run.readers())),
+        findings=find(total, run.spec, run.inputs, passes.repeats, known_kl(drift)),
         groups=tuple(groups),
         worst=passes.worst.found(),
         like=_like(run, passes, whole),
@@ -330,6 +331,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
             "python": platform.python_version(),
             "machine": platform.machine(),
         },
+        drift=drift,
     )
     return with_token_ids(whole_report, run.openers_by_path())
 
@@ -342,6 +344,21 @@ def start_kernels(run: Run, threads: int | None) -> None:
     if notice:
         run.progress.notice(f"warning: {notice}")
     _jit.on_first_compile(run.progress.notice)
+
+
+def _drift(run: Run, groups: list[Group]) -> tuple[dict[str, Any], list[Group]]:
+    """Return the trainer against the sampler, where a rollout column is, and the groups with theirs."""
+    from ppocli.engine.drift_passes import short_forms
+    from ppocli.kernels import _jit
+
+    if not any("rollout_log_probs" in report.columns for report in run.inputs):
+        return {}, groups
+    drift, by_path, problems = short_forms(run.readers(), run.chunk_tokens, _jit.thread_count())
+    for k, report in enumerate(run.inputs):
+        if report.path in problems:
+            note = f"rollout_log_probs left out of drift: {problems[report.path]}"
+            run.inputs[k] = replace(report, notes=(*report.notes, note))
+    return drift, [replace(one, drift=by_path.get(one.key["file"], {})) for one in groups]
 
 
 def _like(run: Run, passes: Passes, s: Summary) -> LikeReport | None:

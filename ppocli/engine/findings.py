@@ -11,7 +11,7 @@ from ppocli.engine.summary import KINDS, Summary
 from ppocli.engine.suspects import MASKED, PADDING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ppocli.core.report import Finding, InputReport, Severity
     from ppocli.core.spec import LossSpec
@@ -26,9 +26,9 @@ def find(
     spec: LossSpec,
     inputs: Sequence[InputReport],
     repeats: RepeatedIds,
-    rollout_kl: Callable[[], float | None] = lambda: None,
+    rollout_kl: float | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what the rules find in the totals of a run, errors first; `rollout_kl` reads the data again."""
+    """Return what the rules find in the totals of a run, errors first; see `find_objective`."""
     s = Summary(totals, spec)
     found = [
         *_missing_values(totals),
@@ -39,7 +39,7 @@ def find(
         *_empty_files(inputs),
         *_masked_sequences(totals),
         *_repeated_ids(repeats),
-        *find_objective(s, inputs, rollout_kl),
+        *find_objective(s, rollout_kl),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))

@@ -48,7 +48,7 @@ def read(document: Mapping[str, Any], part: Mapping[str, Any], name: str) -> Rea
         NAME_finite is NAME itself where every value is finite, because then it is not reported.
     """
     if name.startswith("drift."):
-        return _in_table(part.get("drift"), name.removeprefix("drift."), "rollout_log_probs", document)
+        return _in_drift(part, name.removeprefix("drift."), document)
     metrics, nulls = part["metrics"], part["nulls"]
     table, dot, key = name.partition(".")
     holder = (metrics.get(table) or {}) if dot else metrics
@@ -56,10 +56,7 @@ def read(document: Mapping[str, Any], part: Mapping[str, Any], name: str) -> Rea
     if found is not None:
         return Reading(found, where=place_from(part.get("places", {}).get(name)))
     if name in nulls:
-        note = nulls[name]
-        word = {"nan": ", not a number", "inf": ", infinite", "-inf": ", minus infinity"}
-        kind = f"{note['nonfinite']}{word[note['nonfinite']]}" if "nonfinite" in note else "null"
-        return Reading(None, f"{kind}: {note['reason']}", where=place_from(note.get("where")))
+        return _null(nulls[name])
     twin = name.replace("_finite", "", 1)
     if "_finite" in name and twin not in nulls:
         return read(document, part, twin)
@@ -70,19 +67,33 @@ def read(document: Mapping[str, Any], part: Mapping[str, Any], name: str) -> Rea
     return Reading(None, _why_missing(document, table), is_missing=True)
 
 
-def _in_table(table: Mapping[str, Any] | None, name: str, role: str, document: Mapping[str, Any]) -> Reading:
-    """Find a metric in a table that exists only with a certain column."""
+def _null(note: Mapping[str, Any]) -> Reading:
+    """Return a metric that is null, with its reason."""
+    word = {"nan": ", not a number", "inf": ", infinite", "-inf": ", minus infinity"}
+    kind = f"{note['nonfinite']}{word[note['nonfinite']]}" if "nonfinite" in note else "null"
+    return Reading(None, f"{kind}: {note['reason']}", where=place_from(note.get("where")))
+
+
+def _in_drift(part: Mapping[str, Any], name: str, document: Mapping[str, Any]) -> Reading:
+    """Find a metric of the trainer against the sampler; one over some of the files only is missing."""
+    table = part.get("drift")
     if table is None:
-        has = all(role in one["columns"] for one in document["inputs"])
-        why = f"the report has no drift metrics, though there is {role}" if has else f"no column for {role}"
+        has = all("rollout_log_probs" in one["columns"] for one in document["inputs"])
+        why = "the report has no drift metrics, though there is " if has else "no column for "
+        return Reading(None, f"{why}rollout_log_probs", is_missing=True)
+    metrics, nulls = table["metrics"], table.get("nulls", {})
+    n_files, n_all = metrics.get("n_files"), part["metrics"].get("n_files")
+    if n_files is not None and n_all is not None and n_files != n_all:
+        why = f"rollout_log_probs in {n_files:,} of {n_all:,} files only"
         return Reading(None, why, is_missing=True)
-    number = table["metrics"].get(name)
-    if number is not None:
-        return Reading(number)
-    note = table.get("nulls", {}).get(name)
-    if note is None:
-        return Reading(None, "not reported for this input", is_missing=True)
-    return Reading(None, f"null: {note['reason']}", where=place_from(note.get("where")))
+    if metrics.get(name) is not None:
+        return Reading(metrics[name])
+    if name in nulls:
+        return _null(nulls[name])
+    twin = name.removesuffix("_finite")
+    if twin != name and twin in metrics and twin not in nulls:
+        return Reading(metrics[twin])
+    return Reading(None, "not reported for this input", is_missing=True)
 
 
 def _why_missing(document: Mapping[str, Any], name: str) -> str:

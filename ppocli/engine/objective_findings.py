@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ppocli.core.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ppocli.core.report import Finding, InputReport, Severity
+    from ppocli.core.report import Finding, Severity
     from ppocli.engine.summary import Summary
 
 RATIO = ("log_probs", "old_log_probs")
@@ -27,24 +27,20 @@ ASYMMETRY, GRAVE_ASYMMETRY = 3.0, 10.0
 ASYMMETRY_LEAST, ASYMMETRY_SHARE, UNEQUAL_BOUNDS = 100, 0.05, 2.0
 
 
-def find_objective(
-    s: Summary, inputs: Sequence[InputReport], rollout_kl: Callable[[], float | None]
-) -> Iterator[Finding]:
+def find_objective(s: Summary, rollout_kl: float | None) -> Iterator[Finding]:
     """Yield what these rules find.
 
     Parameters
     ----------
     s : Summary
         Of the whole run.
-    inputs : sequence of InputReport
-    rollout_kl : callable
-        Returns KL(rollout || old), or None where it cannot be had. It reads the data again, so it is called
-        only where every ratio is 1 and there is a rollout column.
+    rollout_kl : float, optional
+        KL(rollout || old) by k3 over the inputs that have it; inf where it overflows.
     """
     if s.has(RATIO) and s.count("ratio"):
         yield from _clamped(s)
         yield from _cancellation(s)
-        yield from _idle_clip(s, inputs, rollout_kl)
+        yield from _idle_clip(s, rollout_kl)
         yield from _one_token(s)
         yield from _asymmetry(s)
     if s.has(("advantages",)):
@@ -70,15 +66,10 @@ def _cancellation(s: Summary) -> Iterator[Finding]:
         yield RULES["PPO210"].found(n, message)
 
 
-def _idle_clip(
-    s: Summary, inputs: Sequence[InputReport], rollout_kl: Callable[[], float | None]
-) -> Iterator[Finding]:
+def _idle_clip(s: Summary, kl: float | None) -> Iterator[Finding]:
     """PPO301."""
     n = s.count("ratio")
-    if int(s.total("log_ratio_zero")) != n or not any("rollout_log_probs" in one.columns for one in inputs):
-        return
-    kl = rollout_kl()
-    if kl is not None and kl > IDLE_KL:
+    if int(s.total("log_ratio_zero")) == n and kl is not None and kl > IDLE_KL:
         message = f"all {n:,} ratios are exactly 1, though KL(rollout || old) is {kl:.3g}: nothing can clip"
         yield RULES["PPO301"].found(n, message)
 

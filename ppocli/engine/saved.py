@@ -108,6 +108,12 @@ def _check_shape(document: Mapping[str, Any], path: str) -> None:
             raise InputError("damaged report: a group is not complete", where=path)
     for holder in (document, *document.get("groups", ())):
         _check_metrics(holder["metrics"], path)
+        drift = holder.get("drift", {"metrics": {"n_tokens": 0}, "nulls": {}})
+        if not isinstance(drift, dict) or not all(
+            isinstance(drift.get(name), dict) for name in ("metrics", "nulls")
+        ):
+            raise InputError("damaged report: the drift metrics are not complete", where=path)
+        _check_metrics(drift["metrics"], path)
 
 
 def _check_metrics(metrics: Mapping[str, Any], path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from ppocli.errors import InputError
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, Reader
+    from ppocli.core.drift_report import DriftReport
     from ppocli.core.report import EvalReport, NullNote, Place
 
+Report = TypeVar("Report", "EvalReport", "DriftReport")
 
-def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader]]) -> EvalReport:
+
+def with_token_ids(report: Report, openers: Mapping[str, Callable[[], Reader]]) -> Report:
     """Return the report with the token id at every place whose input has a column for it.
 
     An input whose ids do not line up with its log-probs keeps its places without ids.
@@ -38,7 +41,7 @@ def with_token_ids(report: EvalReport, openers: Mapping[str, Callable[[], Reader
     return _replaced(report, found) if found else report
 
 
-def _places(report: EvalReport) -> Iterator[Place]:
+def _places(report: Report) -> Iterator[Place]:
     """Yield every place that the report names."""
     for nulls in (report.nulls, *(group.nulls for group in report.groups)):
         for note in nulls.values():
@@ -81,7 +84,7 @@ def _id_at(chunk: Chunk, place: Place) -> int | None:
     return int(np.asarray(column.values)[token])
 
 
-def _replaced(report: EvalReport, found: Mapping[Place, Place]) -> EvalReport:
+def _replaced(report: Report, found: Mapping[Place, Place]) -> Report:
     """Return the report with its places replaced."""
 
     def swap(place: Place | None) -> Place | None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_CONSTANTS = tuple(_HERE.parent / "core" / name for name in ("formats.py", "partials.py"))
+_CONSTANTS = tuple(
+    _HERE.parent / "core" / name for name in ("drift_partials.py", "formats.py", "partials.py")
+)
 """Files outside this folder whose values are compiled into kernels; a test compares this with the imports."""
 
 

@@ -30,7 +30,7 @@ def to_delimited(report: EvalReport, delimiter: str) -> str:
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     writer.writerow(["kind", "file", *names])
     for kind, path, metrics, nulls in flat:
-        writer.writerow([kind, path, *(_cell(name, metrics, nulls) for name in names)])
+        writer.writerow([kind, path, *(cell_of(name, metrics, nulls) for name in names)])
     return out.getvalue()
 
 
@@ -43,7 +43,7 @@ def _flat(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float | int | None]
             yield name, value
 
 
-def _cell(name: str, metrics: Mapping[str, float | int | None], nulls: Mapping[str, NullNote]) -> str:
+def cell_of(name: str, metrics: Mapping[str, float | int | None], nulls: Mapping[str, NullNote]) -> str:
     """Return the text of one value."""
     value = metrics.get(name)
     if value is None:

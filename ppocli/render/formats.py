@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ppocli.core.drift_report import DriftReport
     from ppocli.core.inspect_report import InspectReport
     from ppocli.core.parity_report import ParityReport
     from ppocli.core.report import EvalReport
+    from ppocli.render.blocks import Screen
     from ppocli.render.console import Look
 
 FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
@@ -68,13 +70,25 @@ def parity_text(
     from ppocli.render.parity import parity_screen
 
     screen = parity_screen(report, digits)
-    if name == "md":
-        from ppocli.render.markdown import screen_markdown
+    return _drawn(screen, name, look)
 
-        return screen_markdown(screen)
-    from ppocli.render.table import draw
 
-    return draw(screen, look)
+def drift_text(
+    report: DriftReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
+) -> str:
+    """Return what `drift` found in one of `FORMATS`; arguments as for `eval_text`."""
+    if name == "json":
+        from ppocli.render.json import to_json
+
+        return to_json(report.to_dict(), encoding=encoding)
+    from ppocli.render.drift import drift_delimited, drift_jsonl, drift_screen
+
+    if name == "jsonl":
+        return drift_jsonl(report, encoding=encoding)
+    if name in ("csv", "tsv"):
+        return drift_delimited(report, "," if name == "csv" else "\t")
+    screen = drift_screen(report, digits)
+    return _drawn(screen, name, look)
 
 
 def inspect_text(
@@ -96,6 +110,11 @@ def inspect_text(
     from ppocli.render.inspect import inspect_screen
 
     screen = inspect_screen(report, digits)
+    return _drawn(screen, name, look)
+
+
+def _drawn(screen: Screen, name: str, look: Look) -> str:
+    """Return a screen as Markdown or as tables."""
     if name == "md":
         from ppocli.render.markdown import screen_markdown
 

@@ -10,7 +10,7 @@ from ppocli.render.console import printable
 from ppocli.render.numbers import count_text, number_text, plural
 
 if TYPE_CHECKING:
-    from ppocli.core.report import EvalReport, InputReport, Place
+    from ppocli.core.report import EvalReport, InputReport, Place, Skipped
 
 
 def place_text(where: Place, *, with_path: bool = True) -> str:
@@ -55,13 +55,16 @@ def header_lines(report: EvalReport) -> Iterator[str]:
     ]
     yield f"{name}  {', '.join([*counts, *_dtypes(inputs)])}"
     yield _definition(report.settings)
-    yield from _inferred(inputs)
-    if report.skipped:
-        shown = "; ".join(f"{printable(one.path)}: {printable(one.reason)}" for one in report.skipped[:3])
-        rest = len(report.skipped) - 3
-        yield f"skipped {plural(len(report.skipped), 'file')}: {shown}" + (
-            f"; {rest} more" if rest > 0 else ""
-        )
+    yield from inferred_lines(inputs)
+    yield from skipped_line(report.skipped)
+
+
+def skipped_line(skipped: tuple[Skipped, ...]) -> Iterator[str]:
+    """Name the files that were passed over, at most three of them."""
+    if skipped:
+        shown = "; ".join(f"{printable(one.path)}: {printable(one.reason)}" for one in skipped[:3])
+        rest = len(skipped) - 3
+        yield f"skipped {plural(len(skipped), 'file')}: {shown}" + (f"; {rest} more" if rest > 0 else "")
 
 
 def _dtypes(inputs: tuple[InputReport, ...]) -> list[str]:
@@ -131,7 +134,7 @@ def _normalisation(settings: Mapping[str, Any]) -> str:
     return f"{scope}: {form}, ddof {settings['adv_norm_ddof']}{measured}"
 
 
-def _inferred(inputs: tuple[InputReport, ...]) -> Iterator[str]:
+def inferred_lines(inputs: tuple[InputReport, ...]) -> Iterator[str]:
     """Say which column plays which role, and what else was inferred; each line once."""
     lines: dict[str, int] = {}
     for one in inputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ppocli.render.console import printable
@@ -11,16 +11,20 @@ from ppocli.render.header import place_text
 from ppocli.render.numbers import cell_text
 
 if TYPE_CHECKING:
+    from ppocli.core.drift_report import DriftReport
     from ppocli.core.report import EvalReport, NullNote
 
 
 class Nulls:
     """The nulls of a report. A reason that several metrics share has a number and stands in the header."""
 
-    def __init__(self, report: EvalReport, digits: int) -> None:
+    def __init__(self, report: EvalReport | DriftReport, digits: int, unasked: Collection[str] = ()) -> None:
         self._report = report
+        self._unasked = unasked
         self.digits = digits
-        shared = Counter(self._reason(note) for note in report.nulls.values())
+        shared = Counter(
+            self._reason(note) for name, note in report.nulls.items() if not self.is_unasked(name)
+        )
         reasons = [reason for reason, times in shared.items() if times > 1]
         self._numbers = {reason: number for number, reason in enumerate(reasons, 1)}
 
@@ -28,6 +32,11 @@ class Nulls:
         """Yield the reasons that have a number."""
         for reason, number in self._numbers.items():
             yield f"null [{number}]: {reason}"
+
+    def is_unasked(self, name: str) -> bool:
+        """Tell whether a metric is null only because an option for it was not given."""
+        note = self._report.nulls.get(name)
+        return name in self._unasked and note is not None and note.reason.endswith("not given")
 
     def cell(self, name: str, value: float | int | None) -> str:
         """Return a value, or `null`, `null (nan)`, `null (nan) [1]`."""

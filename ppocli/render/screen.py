@@ -86,6 +86,7 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
         if title == "objective":
             blocks += made.aggregations()
             blocks += made.like()
+    blocks += _drift(report, digits)
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
     blocks.append(findings_block(report.findings))
@@ -163,6 +164,22 @@ class _Tables:
             place = self.report.places[name]
             note = f"{note}, {place_text(place, with_path=len(self.report.inputs) > 1)}"
         return name, self.nulls.cell(name, value), note
+
+
+def _drift(report: EvalReport, digits: int) -> list[Block]:
+    """Return the short table of the trainer against the sampler, where there is a rollout column."""
+    if not report.drift:
+        return []
+    from ppocli.render.drift_notes import NOTES, SHORT
+
+    metrics, nulls = report.drift["metrics"], report.drift["nulls"]
+    rows = []
+    for name in SHORT:
+        note = nulls[name].reason if metrics[name] is None else NOTES[name]
+        rows.append((name, _cell(metrics[name], nulls.get(name), digits), printable(note)))
+    n_files, n_all = metrics["n_files"], len(report.inputs)
+    title = "trainer - sampler" + (f", {n_files} of {n_all} files" if n_files < n_all else "")
+    return [Block(_metric_columns(title), tuple(rows))]
 
 
 def _metric_columns(title: str) -> tuple[Column, ...]:

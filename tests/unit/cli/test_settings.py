@@ -261,7 +261,7 @@ def test_every_option_can_be_set_and_is_shown(run: Any) -> None:
         plain = {name for name, kind in kinds.items() if kind not in ("limits", "columns")}
         assert plain <= names
         assert not ONLY_FLAGS & kinds.keys()
-    assert {"eval", "check", "inspect"} <= kinds_of_all().keys()
+    assert {"eval", "check", "drift", "inspect", "parity"} <= kinds_of_all().keys()
     assert kinds_of("explain") == kinds_of("config") == {}
 
 

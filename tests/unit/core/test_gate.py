@@ -25,6 +25,7 @@ from ppocli.errors import UsageProblem
         {"ignore": ["101"]},
         {"fail_on": "never"},  # and no limit
         {"select": ["PPO303"]},  # a warning, and errors fail
+        {"select": ["PPO5"], "fail_on": "warning"},  # findings of drift
         {"select": ["PPO101"], "ignore": ["PPO1"]},
         {"ignore": ["PPO"]},
     ],

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from ppocli.core.limits import DRIFT_METRICS, Limit, is_metric, limits_from, profile_limits, tolerances_from
+from ppocli.core.drift_metrics import DRIFT_METRICS
+from ppocli.core.limits import Limit, is_metric, limits_from, profile_limits, tolerances_from
 from ppocli.core.metrics import METRICS
 from ppocli.core.profiles import PROFILES
 from ppocli.errors import UsageProblem
@@ -79,7 +80,12 @@ def test_a_metric_twice_is_refused(reader: object) -> None:
 
 def test_every_number_of_a_report_can_be_named() -> None:
     names = set(METRICS) - {"policy_loss_by_agg"} | {f"drift.{name}" for name in DRIFT_METRICS}
-    names |= {"policy_loss_finite", "policy_loss_by_agg.token-mean", "policy_loss_by_agg_finite.group-mean"}
+    names |= {
+        "drift.diff_mean_finite",
+        "policy_loss_finite",
+        "policy_loss_by_agg.token-mean",
+        "policy_loss_by_agg_finite.group-mean",
+    }
     assert all(map(is_metric, names))
     assert not any(
         map(is_metric, ["", "policy_loss_by_agg", "n_tokens_finite", "drift.", "drift.loss", "run"])

@@ -148,3 +148,27 @@ def test_no_step_or_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         else:
             with pytest.raises(InputError, match="more than 3 steps"):
                 groups(tmp_path / "b.parquet")
+
+
+def test_the_trainer_against_the_sampler_by_step(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    parts = []
+    for number in range(2):
+        columns = table(3000, rng.integers(0, 3, 3000), 20 + number)
+        columns["rollout_log_probs"] = columns["old_log_probs"] - rng.normal(0.01, 0.1, 3000)
+        parts.append(columns)
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+    made = groups_by_step([str(tmp_path)], LossSpec(), ReadOptions(), chunk_rows=700)
+    for one in made:
+        chosen = [part["step"] == one.key["step"] for part in parts]
+        paths = []
+        for number, (part, rows) in enumerate(zip(parts, chosen, strict=True)):
+            paths.append(tmp_path / f"alone{number}" / "x.parquet")
+            paths[-1].parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table({name: values[rows] for name, values in part.items()}), paths[-1])
+        assert one.drift == ppocli.evaluate(paths, by="total").drift
+        apart = [part["old_log_probs"] - part["rollout_log_probs"] for part in parts]
+        valid = [part["mask"] & rows for part, rows in zip(parts, chosen, strict=True)]
+        d = np.concatenate([values[rows] for values, rows in zip(apart, valid, strict=True)])
+        assert one.drift["metrics"]["diff_mean"] == pytest.approx(d.mean(), rel=1e-12)
+        assert one.drift["metrics"]["n_tokens"] == d.size

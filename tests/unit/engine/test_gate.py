@@ -167,3 +167,92 @@ def test_limits_by_step(tmp_path: Path) -> None:
         ppocli.check(**ARRAYS, by="step", **EVERY)
     masked = parquet(tmp_path / "b.parquet", mask=[0, 0])
     assert ppocli.check(masked, by="step", **EVERY).exit_code == ExitCode.EMPTY
+
+
+def drifted(d: list[float], **changes: Any) -> dict[str, Any]:
+    """Flat columns whose trainer is d above the sampler."""
+    rollout = np.full(len(d), -2.0)
+    old = rollout + np.array(d)
+    columns = {"log_probs": old, "old_log_probs": old, "rollout_log_probs": rollout}
+    return {**columns, "advantages": np.ones(len(d)), **changes}
+
+
+def judged(source: Any, by: str, **limits: float) -> list[tuple[Any, str, float | None]]:
+    report = ppocli.check(source, by=by, max={f"drift.{name}": value for name, value in limits.items()})
+    return [(one.key, one.status, one.value) for one in report.checks if one.kind == "max"]
+
+
+def test_the_trainer_against_the_sampler_is_judged_by_total_file_and_step(tmp_path: Path) -> None:
+    tables = {
+        "a": drifted([0.25, 0.5, -0.25], step=np.array([1, 1, 2])),
+        "b": drifted([1.0], step=np.array([2])),
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    a, b = (str(tmp_path / f"{name}.parquet") for name in tables)
+    assert judged([a, b], "total", diff_abs_mean=0.5) == [({}, "pass", 0.5)]
+    assert judged([a, b], "total", diff_abs_mean=0.49) == [({}, "fail", 0.5)]
+    # (0.25 + 0.5 + 0.25) / 3 and 1; by step (0.25 + 0.5) / 2 and (0.25 + 1) / 2.
+    assert judged([a, b], "file", diff_abs_mean=0.5) == [
+        ({"file": a}, "pass", pytest.approx(1 / 3)),
+        ({"file": b}, "fail", 1.0),
+    ]
+    assert judged([a, b], "step", diff_abs_mean=0.5) == [
+        ({"step": 1}, "pass", 0.375),
+        ({"step": 2}, "fail", 0.625),
+    ]
+
+
+def test_drift_over_some_of_the_files_only_is_not_judged(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **drifted([0.0, 0.0], step=np.array([1, 2])))
+    without = drifted([9.0], step=np.array([2]))
+    del without["rollout_log_probs"]
+    np.savez(tmp_path / "b.npz", **without)
+    report = ppocli.check(tmp_path, max={"drift.diff_abs_mean": 1.0})
+    assert [one.status for one in report.checks] == ["fail", "pass"]
+    assert report.checks[0].reason == "rollout_log_probs in 1 of 2 files only"
+    assert [status for _, status, _ in judged(tmp_path, "file", diff_abs_mean=1.0)] == ["pass", "fail"]
+    assert [status for _, status, _ in judged(tmp_path, "step", diff_abs_mean=1.0)] == ["pass", "fail"]
+    assert "in 1 of 2 files only" in ppocli.check(tmp_path, profiles=["verl"]).checks[0].reason
+
+
+def test_nulls_of_drift_are_said_and_the_finite_twin_is_judged() -> None:
+    columns = drifted([0.25, math.nan, 0.75])
+    report = ppocli.check(
+        **columns, max={"drift.diff_mean": 1.0, "drift.diff_mean_finite": 0.5}, fail_on="never"
+    )
+    assert [(one.status, one.value) for one in report.checks] == [("fail", None), ("pass", 0.5)]
+    assert report.checks[0].reason.startswith("nan, not a number: 1 NaN in old_log_probs")
+    clean = ppocli.check(**drifted([0.25, 0.75]), max={"drift.diff_mean_finite": 0.5})
+    assert clean.checks[0].value == 0.5
+
+
+def test_profiles_judge_drift(tmp_path: Path) -> None:
+    # exp 0.5 is 1.65, so the mean weight is inside 0.5 to 2, and outside the band up to 1.002.
+    columns = drifted([0.5, 0.5])
+    assert not ppocli.check(**columns, profiles=["verl"]).failed
+    assert [
+        one.metric for one in ppocli.check(**columns, profiles=["mlperf"]).checks if one.status == "fail"
+    ] == ["drift.weight_max"]
+    failed = ppocli.check(**columns, profiles=["nemo-rl", "slime"]).checks
+    assert [one.metric for one in failed if one.status == "fail" and one.kind != "finding"] == [
+        "drift.mult_prob_error", "drift.drift_kl_k3", "drift.diff_abs_mean", "entropy_estimate",
+    ]  # fmt: skip
+
+
+def test_a_saved_report_keeps_the_drift_of_each_file(tmp_path: Path) -> None:
+    for name, d in (("a", 0.25), ("b", 1.0)):
+        np.savez(tmp_path / f"{name}.npz", **drifted([d]))
+    path = tmp_path / "saved.json"
+    path.write_text(to_json(ppocli.evaluate(sorted(tmp_path.glob("*.npz"))).to_dict()))
+    assert [(status, value) for _, status, value in judged(path, "file", diff_mean=0.5)] == [
+        ("pass", 0.25),
+        ("fail", 1.0),
+    ]
+    for damaged in ('"drift": 3,', '"drift": {"metrics": {"diff_mean": "x"}, "nulls": {}},'):
+        broken = tmp_path / "broken.json"
+        text = to_json(ppocli.evaluate(**drifted([1.0])).to_dict())
+        document = text.replace('"kind": "eval",', f'"kind": "eval", {damaged}').rsplit('"drift": {', 1)
+        broken.write_text(document[0] + '"other": {' + document[1])
+        with pytest.raises(InputError, match="damaged report"):
+            ppocli.check(broken, max={"drift.diff_mean": 1.0})

@@ -1,0 +1,107 @@
+"""What `drift` compares, and how: the options that its command line and its function share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ppocli.core.roles import ROLES
+from ppocli.core.rollout_rules import WeightRule
+from ppocli.core.spec import LossSpec, choose
+from ppocli.errors import UsageProblem
+
+DEFAULT_A, DEFAULT_B = "old_log_probs", "rollout_log_probs"
+LOG_PROBS = tuple(name for name, role in ROLES.items() if role.kind == "log_prob")
+COMPARABLE = tuple(name for name, role in ROLES.items() if role.kind in ("log_prob", "real"))
+KEYS = ("sequence_id", "group_id", "step", "position", "token_id")
+"""What tokens of two files can be matched by."""
+BY = ("file", "total", "step")
+DETAILS = ("auto", "full", "main")
+
+FULL_BYTES = 64 << 20
+"""Up to this size of the input `detail` "auto" is "full"."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftOptions:
+    """What is compared, and how.
+
+    Attributes
+    ----------
+    a, b : str, optional
+        Roles. None: the trainer's and the sampler's log-probs, or the only ones that two files have.
+    key : tuple of str
+        What tokens of two files are matched by; empty: their position.
+    roles : tuple of str
+        Of two files: more roles to compare, each with itself.
+    tis_cap, mask_low, mask_high : float, optional
+        Bounds of truncated and of masked weights.
+    detail : {"auto", "full", "main"}
+        "full": also compare with `log_probs`, and say what corrections do to the policy loss, where the
+        columns for it are there. That reads two more columns and takes about three times as long. "auto": up
+        to `FULL_BYTES` of input.
+    clip_low, clip_high : float
+        The clip interval of that loss.
+    floor : str, optional
+        A saved report, or a file, of the trainer against itself.
+    by : {"file", "total", "step"}
+    worst : int
+
+    Raises
+    ------
+    UsageProblem
+    """
+
+    a: str | None = None
+    b: str | None = None
+    key: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    tis_cap: float | None = None
+    mask_low: float | None = None
+    mask_high: float | None = None
+    detail: str = "auto"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    floor: str | None = None
+    by: str = "file"
+    worst: int = 0
+
+    def __post_init__(self) -> None:
+        for flag, role in (("--a", self.a), ("--b", self.b)):
+            if role is not None:
+                choose(f"{flag}: role", role, LOG_PROBS)
+        for key in self.key:
+            choose("--key", key, KEYS)
+        if {"position", "token_id"} <= set(self.key):
+            raise UsageProblem("--key takes position or token_id, not both")
+        for role in self.roles:
+            choose("--roles: role", role, COMPARABLE)
+        choose("--detail", self.detail, DETAILS)
+        choose("--by", self.by, BY)
+        if self.worst < 0:
+            raise UsageProblem(f"--worst is a whole number of at least 0, not {self.worst}")
+        self.given_rules()
+        LossSpec(clip_low=self.clip_low, clip_high=self.clip_high)
+
+    def given_rules(self) -> tuple[WeightRule, ...]:
+        """Return the rules of the caps that were given."""
+        rules = []
+        if self.tis_cap is not None:
+            rules.append(WeightRule("token", cap=self.tis_cap))
+        if self.mask_low is not None or self.mask_high is not None:
+            rules.append(WeightRule("token", low=self.mask_low, cap=self.mask_high, mode="mask"))
+        return tuple(rules)
+
+    def settings(self, *, full: bool) -> dict[str, Any]:
+        """Return what changes a number, as it is echoed."""
+        said: dict[str, Any] = {
+            "tis_cap": self.tis_cap,
+            "mask_low": self.mask_low,
+            "mask_high": self.mask_high,
+        }
+        said["detail"] = "full" if full else "main"
+        if full:
+            said |= {"clip_low": self.clip_low, "clip_high": self.clip_high}
+        if self.key:
+            said["key"] = list(self.key)
+        return said

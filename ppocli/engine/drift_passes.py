@@ -1,0 +1,279 @@
+"""The pass of `drift` over its inputs: every comparison of every file, added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ppocli.core.report import ColumnReport, Group, InputReport
+from ppocli.core.spec import LossSpec
+from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
+from ppocli.engine.reading import chunk_tokens_for
+from ppocli.errors import InputError
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import Reader
+    from ppocli.engine.pair_beside import Beside
+    from ppocli.engine.pair_source import Inside
+    from ppocli.engine.pair_totals import PairPlan, PairTotals
+    from ppocli.engine.pairs import FileComparison, Workspaces
+    from ppocli.engine.span import Span
+
+
+class PairPasses:
+    """Runs inputs through the comparisons and adds up their totals."""
+
+    def __init__(self, run: DriftRun, pair: OneSide, n_threads: int) -> None:
+        from ppocli.engine.pair_sample import Sampler
+        from ppocli.engine.pair_worst import WorstPairs
+        from ppocli.engine.pairs import Workspaces
+
+        self.run, self.pair = run, pair
+        self.work = Workspaces(n_threads)
+        self.worst = WorstPairs(run.options.worst)
+        self.sampler = Sampler()
+        self.plans: list[PairPlan] = []
+        self.totals: list[PairTotals] = []
+        self.groups: list[Group] = []
+        self.without_sequences: list[str] = []
+
+    @property
+    def sample(self) -> Any:
+        """What was kept for the question why the sides differ."""
+        return self.sampler.sample()
+
+    def read(self) -> None:
+        """Read every input."""
+        for index, source in self.pair.sources():
+            kept = self.worst.copy()
+            try:
+                self._one(index, source)
+            except InputError as problem:
+                if isinstance(self.pair, TwoSides):
+                    raise
+                self.pair.skip(source.report.path, self._of_the_sides(source, problem))
+                self.worst = kept
+        if not self.plans:
+            self._plan(self.pair.sides({}), loss=False)
+        self.run.inputs += self.pair.finish()
+        if self.run.notes and self.run.inputs:
+            first = self.run.inputs[0]
+            self.run.inputs[0] = replace(first, notes=(*first.notes, *self.run.notes))
+        main = self.totals[0]
+        if main.has_sequences and self.without_sequences and main.no_sequences is None:
+            main.no_sequences = f"{self.without_sequences[0]} has no sequences"
+
+    def _of_the_sides(self, source: Inside | Beside, problem: InputError) -> InputError:
+        """Return the problem of the two sides alone, if they have one; else what was met."""
+        try:
+            for _ in source.reader.chunks({self.pair.a, self.pair.b, "mask"}, 1 << 16):
+                pass
+        except InputError as own:
+            return own
+        return problem
+
+    def _plan(self, sides: Sequence[Sides], *, loss: bool) -> None:
+        """Settle the comparisons; further files may add some."""
+        from ppocli.core.drift_metrics import CORRECTIONS
+        from ppocli.engine.pair_totals import PairPlan, PairTotals
+
+        options = self.run.options
+        spec = LossSpec(clip_low=options.clip_low, clip_high=options.clip_high)
+        for one in sides:
+            if any(plan.name == one.name for plan in self.plans):
+                continue
+            rules = (*options.given_rules(), *CORRECTIONS) if not self.plans else ()
+            plan = PairPlan(
+                one.name, one.a, one.b, one.key_a, one.key_b, spec, one.real, rules, loss and not self.plans
+            )
+            self.plans.append(plan)
+            self.totals.append(PairTotals.of(plan))
+
+    def _one(self, index: int, source: Inside | Beside) -> None:
+        """Read one input."""
+        from ppocli.engine.pairs import LOSS_ARRAYS, FileComparison
+
+        run = self.run
+        report = source.report
+        names = dict(source.names)
+        has_loss = set(LOSS_ARRAYS) <= set(names)
+        self._plan(self.pair.sides(names), loss=has_loss)
+        files = []
+        for k, plan in enumerate(self.plans):
+            if k and not _is_there(plan, source):
+                continue
+            own = replace(plan, loss=plan.loss and has_loss)
+            first = k == 0
+            files.append(
+                (k, FileComparison(
+                    report.path, own, self.work, worst=self.worst if first else None,
+                    sample=self.sampler if first else None, steps=first and run.options.by == "step",
+                ))
+            )  # fmt: skip
+        for span in spans_of(source, run.chunk_tokens, run.progress.advance):
+            for _, one in files:
+                one.add(span)
+        report = source.report
+        for k, one in files:
+            totals = one.finish()
+            totals.n_rows = report.rows
+            if k == 0:
+                self._enter(index, report, totals, source)
+            self.totals[k].merge(totals)
+        self.totals[0].file_order[report.path] = index
+
+    def _enter(self, index: int, report: InputReport, totals: PairTotals, source: Inside | Beside) -> None:
+        """Note what the main comparison found in one input."""
+        from ppocli.engine.pair_metrics import summarise_pair
+
+        main = self.totals[0]
+        if totals.n_tokens:
+            if not totals.has_sequences:
+                self.without_sequences.append(report.path)
+            elif main.no_sequences is None:
+                main.no_sequences = totals.no_sequences
+            main.has_sequences |= totals.has_sequences
+        options = self.run.options
+        report = without_positions(report)
+        self.run.inputs.append(_with_counts(report, totals, self.pair.a, self.pair.b))
+        if options.by == "file" and len(self.pair.paths) > 1:
+            caps = options.tis_cap, options.mask_low, options.mask_high
+            one = summarise_pair(totals, self.plans[0], caps)
+            self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
+
+
+class ShortForm:
+    """What `eval` says of the trainer against the sampler, over inputs or parts of them."""
+
+    def __init__(self, work: Workspaces) -> None:
+        from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+        from ppocli.engine.pair_totals import PairPlan, PairTotals
+
+        self.plan = PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
+        self._total, self._work, self._without = PairTotals.of(self.plan), work, ""
+
+    def is_in(self, report: InputReport) -> bool:
+        """Tell whether an input has both sides."""
+        return {self.plan.a, self.plan.b} <= set(report.columns)
+
+    def start(self, path: str) -> FileComparison:
+        """Return what takes the spans of one input."""
+        from ppocli.engine.pairs import FileComparison
+
+        return FileComparison(path, self.plan, self._work)
+
+    def merge(self, one: FileComparison, index: int, n_rows: int) -> dict[str, Any]:
+        """Close an input and add it; return its own short form."""
+        totals, whole = one.finish(), self._total
+        totals.n_rows = n_rows
+        made = self._made(totals)
+        whole.file_order[one.path] = index
+        if totals.n_tokens and not totals.has_sequences:
+            self._without = self._without or one.path
+        whole.has_sequences |= totals.has_sequences
+        whole.no_sequences = whole.no_sequences or totals.no_sequences
+        whole.merge(totals)
+        return made
+
+    def finish(self) -> dict[str, Any]:
+        """Return `a`, `b`, `metrics`, `nulls` over all inputs; empty without any."""
+        whole = self._total
+        if not whole.n_files:
+            return {}
+        if whole.has_sequences and self._without:
+            whole.no_sequences = whole.no_sequences or f"{self._without} has no sequences"
+        return self._made(whole)
+
+    def _made(self, totals: PairTotals) -> dict[str, Any]:
+        from ppocli.engine.pair_metrics import summarise_pair
+
+        s = summarise_pair(totals, self.plan, (None, None, None))
+        return {"a": self.plan.a, "b": self.plan.b, "metrics": s.metrics, "nulls": s.nulls}
+
+
+def short_forms(
+    readers: Iterable[tuple[int, Reader]], chunk_tokens: int | None, n_threads: int
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, str]]:
+    """Return the short form over all inputs, that of each by path, and why an input is left out.
+
+    Parameters
+    ----------
+    readers : iterable of (index, Reader)
+        Opened inputs. One without both columns is left out silently; one whose rollout column cannot be read,
+        which `eval` does without, is left out with the reason.
+    chunk_tokens : int, optional
+        Tokens read at a time.
+    n_threads : int
+    """
+    from ppocli.engine.pair_source import Inside
+    from ppocli.engine.pairs import Workspaces
+
+    short = ShortForm(Workspaces(n_threads))
+    sides = {role: role for role in (short.plan.a, short.plan.b)}
+    by_path: dict[str, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
+    for index, reader in readers:
+        path = reader.report.path
+        if not short.is_in(reader.report):
+            continue
+        one = short.start(path)
+        try:
+            for span in spans_of(Inside(reader, sides), chunk_tokens):
+                one.add(span)
+        except InputError as problem:
+            problems[path] = problem.message
+        else:
+            by_path[path] = short.merge(one, index, reader.report.rows)
+    return short.finish(), by_path, problems
+
+
+def known_kl(short: Mapping[str, Any]) -> float | None:
+    """Return KL(b || a) by k3 of a short form, over the tokens with finite values; None where unknown."""
+    if not short:
+        return None
+    metrics, name = short["metrics"], "drift_kl_k3"
+    name = f"{name}_finite" if f"{name}_finite" in metrics else name
+    note = short["nulls"].get(name)
+    value = metrics[name]
+    if value is None:
+        return math.inf if note is not None and note.nonfinite == "inf" else None
+    return float(value)
+
+
+def spans_of(
+    source: Inside | Beside, chunk_tokens: int | None, advance: Callable[[float, int], None] | None = None
+) -> Iterator[Span]:
+    """Read an input ahead, in spans of whole blocks."""
+    from ppocli.engine.pipeline import read_ahead
+    from ppocli.engine.span import Assembler
+    from ppocli.kernels import layout
+
+    assembler = Assembler(layout.BLOCK)
+    report = source.report
+    per_row = report.bytes / max(report.rows, 1)
+    types = [report.columns[role].dtype for role in source.names.values() if role in report.columns]
+    for chunk in read_ahead(source.chunks(chunk_tokens or chunk_tokens_for(types))):
+        if advance is not None:
+            advance(chunk.n_rows * per_row, chunk.n_tokens)
+        yield from assembler.push(chunk)
+    yield from assembler.finish()
+
+
+def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:
+    """Tell whether an input has both columns of a comparison."""
+    from ppocli.engine.pair_source import Inside
+
+    return not isinstance(source, Inside) or {plan.key_a, plan.key_b} <= set(source.names)
+
+
+def _with_counts(report: InputReport, totals: PairTotals, a: str, b: str) -> InputReport:
+    """Enter what was counted into an input's report."""
+    columns: dict[str, ColumnReport] = {}
+    for role, column in report.columns.items():
+        columns[role] = column
+        if role in (a, b):
+            null, nan, posinf, neginf = (int(n) for n in totals.counts[(a, b).index(role)])
+            columns[role] = replace(column, n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
+    return replace(report, tokens=totals.n_tokens, masked=totals.n_masked, columns=columns)

@@ -1,0 +1,69 @@
+"""Some blocks of every file, kept for the question why the two sides differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppocli.core.drift_causes import Sample
+from ppocli.kernels import layout
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppocli.engine.pair_totals import Floats, Ints
+    from ppocli.engine.pairs import FileComparison, PairBlocks
+
+FIRST, EVERY, MOST = 16, 256, 64
+"""The first blocks of each file are taken, then every so many, at most so many in all: 131,072 tokens."""
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Takes blocks by their number in the file, so that the sample does not depend on how files are read."""
+
+    n_blocks: int = 0
+    n_files: int = 0
+    _parts: list[tuple[Floats, Floats, Ints]] = field(default_factory=list)
+    _paths: list[str] = field(default_factory=list)
+
+    def take(self, source: FileComparison, blocks: PairBlocks) -> None:
+        """Take what is wanted of a span."""
+        if not self._paths or self._paths[-1] != source.path:
+            self._paths.append(source.path)
+        first = blocks.span.origin // layout.BLOCK
+        for block in range(blocks.n):
+            number = first + block
+            if self.n_blocks < MOST and (number < FIRST or number % EVERY == 0):
+                self.n_blocks += 1
+                a, b, valid = blocks.sides(block)
+                keep = valid & np.isfinite(a) & np.isfinite(b)
+                self._parts.append((a[keep], b[keep], self._labels(blocks, block, keep)))
+
+    def sample(self) -> Sample:
+        """Return what was taken."""
+        parts = self._parts or [(np.zeros(0), np.zeros(0), np.zeros((0, 2), dtype=np.int64))]
+        block = np.repeat(np.arange(len(parts)), [part[0].size for part in parts])
+        labels = np.concatenate([part[2] for part in parts])
+        return Sample(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            labels,
+            block,
+            tuple(self._paths),
+        )
+
+    def _labels(self, blocks: PairBlocks, block: int, keep: NDArray[np.bool_]) -> Ints:
+        """Return for each token its file and what tells its sequence apart: an id, a row, or -1."""
+        start, stop = blocks.tokens_of(block)
+        span = blocks.span
+        if "sequence_id" in span.arrays:
+            codes = span.arrays["sequence_id"][start:stop]
+        elif span.row_starts is not None:
+            codes = span.rows_of(np.arange(span.origin + start, span.origin + stop))
+        else:
+            codes = np.full(stop - start, -1, dtype=np.int64)
+        files = np.full(int(keep.sum()), len(self._paths) - 1, dtype=np.int64)
+        return np.stack([files, codes[keep]], axis=1)

@@ -1,0 +1,206 @@
+"""The engine of `drift`: sequences that close early, steps, placeholders, the short form in `eval`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ppocli
+from ppocli.engine import pair_sequences
+
+
+def drift(**columns: Any) -> ppocli.DriftReport:
+    return ppocli.drift(**columns)
+
+
+def batch(n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    b = -rng.exponential(1.0, n)
+    return {"old_log_probs": b + rng.normal(0.0, 0.1, n), "rollout_log_probs": b}
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 5, 1000])
+def test_more_open_sequences_than_are_kept(monkeypatch: pytest.MonkeyPatch, chunk_rows: int) -> None:
+    monkeypatch.setattr(pair_sequences, "OPEN_LIMIT", 4)
+    ids = np.repeat(np.arange(20), 3)
+    columns = batch(60)
+    report = drift(**columns, sequence_id=ids, chunk_rows=chunk_rows)
+    d = (columns["old_log_probs"] - columns["rollout_log_probs"]).reshape(20, 3)
+    assert report.metrics["n_sequences"] == 20
+    assert report.metrics["chi2_seq"] == pytest.approx(np.mean(np.exp(2.0 * d.sum(axis=1))) - 1.0, rel=1e-12)
+    assert report.metrics["log_ppl_diff"] == pytest.approx(-d.mean(), rel=1e-11)
+
+
+def test_an_id_that_comes_back_after_its_sequence_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_sequences, "OPEN_LIMIT", 4)
+    ids = np.array([*range(10), 0])
+    report = drift(**batch(11), sequence_id=ids)
+    for name in ("chi2_seq", "ppl_ratio", "n_sequences", "seq_diff_sum_max"):
+        assert report.metrics[name] is None
+        assert "a sequence_id came back" in report.nulls[name].reason
+    assert report.by_position == ()
+    assert report.sequences == ()
+    assert report.metrics["diff_mean"] is not None
+
+
+def test_tokens_without_an_id_are_in_no_sequence(tmp_path: Path) -> None:
+    columns = batch(6)
+    path = tmp_path / "a.parquet"
+    ids = pa.array([1, 1, None, None, 2, None])
+    pq.write_table(pa.table({**columns, "sequence_id": ids}), path)
+    report = ppocli.drift(path)
+    d = columns["old_log_probs"] - columns["rollout_log_probs"]
+    assert report.metrics["n_sequences"] == 2
+    assert report.metrics["seq_diff_sum_max"] == pytest.approx(max(d[0] + d[1], d[4]), rel=1e-14)
+    assert sum(part.n for part in report.by_position) == 3
+
+
+def test_sequences_that_span_spans_keep_their_positions() -> None:
+    n = 3 * 2048 + 100
+    report = drift(**batch(n), sequence_id=np.zeros(n, dtype=int), chunk_rows=500)
+    assert [(part.low, part.high, part.n) for part in report.by_position] == [
+        (0, 0, 1), (1, 7, 7), (8, 63, 56), (64, 511, 448), (512, 4095, 3584), (4096, 32767, n - 4096),
+    ]  # fmt: skip
+    assert report.worst == ()
+    [worst] = drift(**batch(n), sequence_id=np.zeros(n, dtype=int), chunk_rows=500, worst=1).worst
+    assert worst.where.position == worst.where.row
+
+
+def test_by_step() -> None:
+    columns = batch(9)
+    steps = np.array([3, 3, 1, 1, 1, 3, 2, 2, 2])
+    report = drift(**columns, step=steps, by="step")
+    d = columns["old_log_probs"] - columns["rollout_log_probs"]
+    assert [part.step for part in report.by_step] == [1, 2, 3]
+    for part in report.by_step:
+        of = steps == part.step
+        assert part.n == of.sum()
+        assert part.diff_mean == pytest.approx(d[of].mean(), rel=1e-12)
+        assert part.diff_abs_mean == pytest.approx(np.abs(d[of]).mean(), rel=1e-13)
+    assert drift(**columns, step=steps).by_step == ()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "code", "says"),
+    [
+        (-10.8, 0.0, "PPO504", "1 valid token with rollout_log_probs exactly 0"),
+        (0.0, -3.0, "PPO504", "1 valid token with old_log_probs exactly 0"),
+        (-0.6, -9999.0, "PPO505", "1 valid token with rollout_log_probs exactly -9999"),
+        (1.0, -0.5, "PPO505", "1 valid token with old_log_probs exactly 1"),
+    ],
+)
+def test_placeholders_are_counted_and_located(a: float, b: float, code: str, says: str) -> None:
+    columns = batch(5000)
+    columns["old_log_probs"][3000], columns["rollout_log_probs"][3000] = a, b
+    found = {one.code: one for one in drift(**columns).findings}
+    assert says in found[code].message
+    assert found[code].count == 1
+    assert found[code].where is not None
+    assert found[code].where.row == 3000
+
+
+@pytest.mark.parametrize(("a", "b"), [(-1.5, 0.0), (-95.0, -100.0), (-0.2, 0.0)])
+def test_what_is_no_placeholder(a: float, b: float) -> None:
+    columns = batch(500)
+    columns["old_log_probs"][300], columns["rollout_log_probs"][300] = a, b
+    assert not {one.code for one in drift(**columns).findings} & {"PPO504", "PPO505"}
+
+
+def test_masked_placeholders_are_no_finding() -> None:
+    columns = batch(50)
+    columns["rollout_log_probs"][30] = -9999.0
+    mask = np.arange(50) != 30
+    assert drift(**columns, mask=mask).findings == ()
+
+
+def test_differences_that_overflow_are_infinite_and_said() -> None:
+    report = drift(old_log_probs=[-1.0, -1.0], rollout_log_probs=[-1.0, -1000.0])
+    for name in ("weight_mean", "weight_max", "drift_kl_k3", "chi2_token", "mult_prob_error"):
+        assert report.metrics[name] is None
+        assert report.nulls[name].nonfinite == "inf"
+    assert report.metrics["ess_frac"] is None
+    assert report.nulls["ess_frac"].reason == "the weights leave the range of float64"
+    assert report.metrics["diff_abs_max"] == 999.0
+
+
+def test_weights_near_the_end_of_float64_keep_their_sample_size() -> None:
+    report = drift(old_log_probs=[-1.0, -1.0, -3.0], rollout_log_probs=[-601.0, -601.0, -3.0])
+    assert report.metrics["ess_frac"] == pytest.approx(2.0 / 3.0, rel=1e-12)
+    assert report.metrics["chi2_token"] is None
+
+
+def test_a_difference_of_minus_700_has_a_finite_error() -> None:
+    report = drift(old_log_probs=[-709.5], rollout_log_probs=[0.0])
+    assert report.metrics["mult_prob_error"] == pytest.approx(np.exp(709.5), rel=1e-13)
+
+
+def test_long_sequences_are_listed_by_their_sum() -> None:
+    columns = batch(100)
+    columns["old_log_probs"][40:60] += 1.0
+    ids = np.repeat(np.arange(10), 10)
+    report = drift(**columns, sequence_id=ids)
+    assert [one.where.row for one in report.sequences[:2]] in ([40, 50], [50, 40])
+    d = np.abs(columns["old_log_probs"] - columns["rollout_log_probs"])
+    sums = np.sort(d.reshape(10, 10).sum(axis=1))[::-1]
+    assert [one.share for one in report.sequences] == pytest.approx(list(sums / d.sum()), rel=1e-12)
+
+
+def test_eval_shows_the_short_form_where_a_rollout_column_is_there(tmp_path: Path) -> None:
+    columns = {**batch(200), "advantages": np.ones(200)}
+    columns["log_probs"] = columns["old_log_probs"] + 0.01
+    report = ppocli.evaluate(**columns)
+    full = ppocli.drift(**columns)
+    assert (report.drift["a"], report.drift["b"]) == ("old_log_probs", "rollout_log_probs")
+    assert report.drift["metrics"] == full.metrics
+    assert report.to_dict()["drift"] == full.short()
+    del columns["rollout_log_probs"]
+    assert "drift" not in ppocli.evaluate(**columns).to_dict()
+
+
+def test_the_short_form_covers_the_files_that_have_both_columns(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        columns = {**batch(50, seed=ord(name)), "advantages": np.ones(50)}
+        columns["log_probs"] = columns["old_log_probs"]
+        if name == "b":
+            del columns["rollout_log_probs"]
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    report = ppocli.evaluate(tmp_path)
+    assert report.drift["metrics"]["n_files"] == 2
+    assert report.drift["metrics"]["n_tokens"] == 100
+    assert [one.drift.get("metrics", {}).get("n_tokens") for one in report.groups] == [50, None, 50]
+    assert ["drift" in one for one in report.to_dict()["groups"]] == [True, False, True]
+    alone = ppocli.evaluate(tmp_path / "c.parquet")
+    assert report.groups[2].drift["metrics"] == alone.drift["metrics"]
+
+
+def test_the_short_form_has_sequences_only_where_every_file_has(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        columns = {**batch(50, seed=ord(name)), "advantages": np.ones(50)}
+        columns["log_probs"] = columns["old_log_probs"]
+        if name == "a":
+            columns["sequence_id"] = np.arange(50)
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    short = ppocli.evaluate(tmp_path).drift
+    assert short["metrics"]["chi2_seq"] is None
+    assert short["nulls"]["chi2_seq"].reason == f"{tmp_path / 'b.parquet'} has no sequences"
+
+
+def test_a_rollout_column_that_does_not_fit_is_left_out_and_named(tmp_path: Path) -> None:
+    columns = {"log_probs": [[-1.0, -2.0]], "old_log_probs": [[-1.0, -2.0]], "advantages": [[1.0, 1.0]]}
+    for name, rollout in (("a", [[-1.0, -2.0, -3.0]]), ("b", [[-1.5, -2.5]])):
+        pq.write_table(pa.table({**columns, "rollout_log_probs": rollout}), tmp_path / f"{name}.parquet")
+    report = ppocli.evaluate(tmp_path)
+    assert report.metrics["n_tokens"] == 4
+    assert (report.drift["metrics"]["n_files"], report.drift["metrics"]["diff_mean"]) == (1, 0.5)
+    [note] = [one for one in report.inputs[0].notes if "drift" in one]
+    assert note.startswith("rollout_log_probs left out of drift: ")
+    assert not report.inputs[1].notes
+    from ppocli.render.console import Look
+    from ppocli.render.formats import eval_text
+
+    assert "trainer - sampler, 1 of 2 files" in eval_text(report, "md", Look())
