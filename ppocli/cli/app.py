@@ -133,10 +133,13 @@ def _run(arguments: list[str], full: Collection[str], *, asked: bool = True) -> 
     """Let Typer read the arguments, then do what they say; help that was not asked for goes to stderr."""
     from typer.main import get_command
 
+    from ppocli.cli.declare import take_as_typed
     from ppocli.cli.failures import emit, notice
     from ppocli.cli.help import Answer
 
     command_line: Any = get_command(build(full))
+    for name in full:
+        take_as_typed(command_line.commands[name])
     try:
         work = command_line.main(args=arguments, prog_name="ppocli", standalone_mode=False)
     except Answer as answer:
