@@ -20,7 +20,7 @@ def columns(n: int) -> dict[str, np.ndarray]:
     """Return n tokens: log-probs of a policy a step behind, standard normal advantages, four fifths valid."""
     rng = np.random.default_rng(20)
     new = rng.standard_exponential(n, dtype=np.float32) * np.float32(-0.5)
-    old = new + rng.standard_normal(n, dtype=np.float32) * np.float32(0.15)
+    old = np.minimum(new + rng.standard_normal(n, dtype=np.float32) * np.float32(0.15), np.float32(-1e-4))
     advantages = rng.standard_normal(n, dtype=np.float32)
     return {
         "log_probs": new,
