@@ -109,7 +109,9 @@ def take_as_typed(command: Any) -> None:
             parameter.process_value = functools.partial(_process, parameter.process_value, parameter, convert)
 
 
-def _process(slow: Callable[..., Any], parameter: Any, convert: Callable[..., Any], at: Any, value: Any) -> Any:
+def _process(
+    slow: Callable[..., Any], parameter: Any, convert: Callable[..., Any], at: Any, value: Any
+) -> Any:
     """Convert a value; what is missing is left to Typer, which has the words for it."""
     missing = value is None or value in ((), [])
     return slow(at, value) if missing and parameter.required else convert(value)

@@ -49,15 +49,21 @@ def open_footer(path: str) -> tuple[Any, Any]:
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         )
     try:
-        opened = pq.ParquetFile(
-            pa.OSFile(os.fsencode(path)),
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            page_checksum_verification=True,
-        )
+        opened = open_file(path)
         return opened, opened.schema_arrow
     except FAILURES as failure:
         raise damaged_footer(path, one_line(failure)) from None
+
+
+def open_file(path: str, meta: Any = None) -> Any:
+    """Open a file for reading in batches; `meta` is its footer, where that has been read already."""
+    return pq.ParquetFile(
+        pa.OSFile(os.fsencode(path)),
+        metadata=meta,
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+    )
 
 
 def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:

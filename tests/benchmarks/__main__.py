@@ -1,8 +1,8 @@
 """Print the budget table: `python tests/benchmarks`, with `pip install 'ppocli[benchmark]'` for the peers.
 
-Every line is measured in this run, in pairs of A and B taken in turn; what is shown is the median of the pairs with
-the least and the most. A cost per token is a difference between two sizes, so that start-up drops out. The two
-answers of a pair are compared, and a difference stops the run. Nothing else should run on the machine.
+Every line is measured in this run, in pairs of A and B taken in turn; what is shown is the median of the pairs
+with the least and the most. A cost per token is a difference between two sizes, so that start-up drops out. The
+two answers of a pair are compared, and a difference stops the run. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from benchmarks.table import SECTIONS, Bench, machine
 
 def main() -> int:
     """Measure, print line by line, and return 1 where a budget is not met."""
-    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=(__doc__ or "").partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python tests/benchmarks", description=(__doc__ or "").partition("\n\n")[0]
+    )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)}")
-    parser.add_argument("--small", type=int, default=4_000_000, metavar="N", help="tokens of the smaller files")
-    parser.add_argument("--large", type=int, default=16_000_000, metavar="N", help="tokens of the larger files")
+    parser.add_argument(
+        "--small", type=int, default=4_000_000, metavar="N", help="tokens of the smaller files"
+    )
+    parser.add_argument(
+        "--large", type=int, default=16_000_000, metavar="N", help="tokens of the larger files"
+    )
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="pairs of runs (default 5)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="where files are written and kept")
     given = parser.parse_args()
@@ -32,7 +38,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        missed = _print(Bench(folder, given.small, given.large, given.pairs), given.sections or list(SECTIONS))
+        missed = _print(
+            Bench(folder, given.small, given.large, given.pairs), given.sections or list(SECTIONS)
+        )
     print(f"\n{missed} over budget; {machine()}")
     return 1 if missed else 0
 

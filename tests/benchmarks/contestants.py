@@ -1,7 +1,7 @@
 """Those that are compared: each takes a file, does its work once and returns its numbers by name.
 
-They run in processes of their own (`worker.py`). What a peer's query leaves out of what `eval` prints: quantiles,
-places of extremes, counts for each number format, gradients, standard errors, findings.
+They run in processes of their own (`worker.py`). What a peer's query leaves out of what `eval` prints:
+quantiles, places of extremes, counts for each number format, gradients, standard errors, findings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ Numbers = dict[str, float]
 CPUS = len(os.sched_getaffinity(0))
 
 HEADLINE = ("policy_loss", "unclipped_loss", "clip_frac", "clip_frac_active", "approx_kl_k1", "approx_kl_k2")
-HEADLINE += ("approx_kl_k3", "ratio_mean", "ratio_std", "ratio_min", "ratio_max", "ess_frac", "adv_mean", "adv_std")
+HEADLINE += (
+    "approx_kl_k3",
+    "ratio_mean",
+    "ratio_std",
+    "ratio_min",
+    "ratio_max",
+    "ess_frac",
+    "adv_mean",
+    "adv_std",
+)
 """What the peers compute too."""
 
 
@@ -126,7 +135,7 @@ def metrics_in_numpy(path: str) -> Numbers:
 
 
 def scan(path: str) -> Numbers:
-    """PyArrow decoding every value and nothing else, by the best means known: mapped, a row group per thread."""
+    """PyArrow decoding every value and nothing else, by the best means: mapped, a row group per thread."""
     import pyarrow.parquet as pq
 
     def read(group: int) -> int:
@@ -172,8 +181,9 @@ def polars(path: str) -> Numbers:
 
 
 SQL = """
-with t as (select log_probs::double - old_log_probs::double x, exp(log_probs::double - old_log_probs::double) r,
-  advantages::double a from read_parquet('{path}'))
+with columns as (select log_probs::double - old_log_probs::double x, advantages::double a
+    from read_parquet('{path}')),
+  t as (select x, exp(x) r, a from columns)
 select -avg(least(r * a, least(greatest(r, 0.8), 1.2) * a)) policy_loss, -avg(r * a) unclipped_loss,
   avg((r < 0.8 or r > 1.2)::int) clip_frac,
   avg(((r < 0.8 and a < 0) or (r > 1.2 and a > 0))::int) clip_frac_active,

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from benchmarks.data import ROLES, columns
 from benchmarks.pairs import Ended as Ended
 

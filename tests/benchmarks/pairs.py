@@ -1,4 +1,4 @@
-"""Timing in pairs: A and B in turn in one run, so that a machine that changes its speed changes it for both."""
+"""Timing in pairs: A and B in turn in one run, so that a machine that changes its speed changes both."""
 
 from __future__ import annotations
 
@@ -125,7 +125,10 @@ def whole(arguments: Sequence[str], environment: dict[str, str] | None = None) -
     """Run a command to its end, its output thrown away."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+        arguments,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

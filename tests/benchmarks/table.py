@@ -177,10 +177,14 @@ def growth(bench: Bench) -> Iterator[Line]:
     slopes = [(middle - first) / (sizes[1] - sizes[0]) * 1e9, (last - middle) / (sizes[2] - sizes[1]) * 1e9]
     bend = slopes[1] / slopes[0] if slopes[0] > 0 else math.nan
     measured = f"{slopes[0]:.2f}, then {slopes[1]:.2f} ns per token: {bend:.2f} x"
-    yield Line("growth over three sizes, flat Parquet", "time", measured, "0.80 to 1.25 x", 0.8 <= bend <= 1.25)
+    yield Line(
+        "growth over three sizes, flat Parquet", "time", measured, "0.80 to 1.25 x", 0.8 <= bend <= 1.25
+    )
     most = [whole((*PPOCLI, "eval", str(path))).megabytes for path in files]
     shown = ", ".join(f"{one:.0f}" for one in most)
-    yield Line("growth over three sizes, flat Parquet", "memory", f"{shown} MB", "<= 400 MB", max(most) <= 400)
+    yield Line(
+        "growth over three sizes, flat Parquet", "memory", f"{shown} MB", "<= 400 MB", max(most) <= 400
+    )
 
 
 def peaks(bench: Bench) -> Iterator[Line]:
@@ -205,4 +209,6 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Line]]] = {
 def machine() -> str:
     """Return a line about the machine and how busy it is."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
-    return f"{len(os.sched_getaffinity(0))} processors, load average {load:.1f}, Python {sys.version.split()[0]}"
+    return (
+        f"{len(os.sched_getaffinity(0))} processors, load average {load:.1f}, Python {sys.version.split()[0]}"
+    )
