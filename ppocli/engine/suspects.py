@@ -73,7 +73,7 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
 
 
 def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of consecutive blocks, at most `MOST` of them, so that what is compared stays cached."""
+    """Yield first and last of consecutive blocks, at most `MOST`, so that what is compared stays cached."""
     first = 0
     while first < blocks.size:
         last = first

@@ -232,7 +232,7 @@ def _lengths(array: Any) -> NDArray[np.int64]:
 
 
 def _taken(array: Any, index: NDArray[np.int64]) -> Any:
-    """Return elements by their index; numbers without nulls by NumPy, for `take` imports `pyarrow.compute`."""
+    """Return elements by their index; numbers by NumPy, for `take` imports `pyarrow.compute`."""
     kind = array.type
     if array.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return array.take(pa.array(index))

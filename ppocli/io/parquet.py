@@ -137,7 +137,7 @@ class ParquetReader:
                 yield from self._file.iter_batches(rows, row_groups=groups, columns=names)
 
     def _read_apart(self, names: list[str], groups: list[int], rows: int) -> Iterator[Any]:
-        """Yield the batches of a run from a file opened for it: PyArrow's readers are not for several threads."""
+        """Yield the batches of a run from a file opened for it: a PyArrow reader is for one thread."""
         with contextlib.closing(footer.open_file(self.path, self._file.metadata)) as file:
             yield from file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
 
