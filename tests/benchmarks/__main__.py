@@ -1,8 +1,8 @@
 """Print the budget table: `python tests/benchmarks`, with `pip install 'ppocli[benchmark]'` for the peers.
 
-Every line is measured in this run, in pairs of A and B taken in turn; shown is the median of the pairs with the
-least and the most. A cost per token is a difference between two sizes, so that start-up drops out. The answers
-of a pair are compared, and a difference stops the run. Nothing else should run on the machine.
+Every line is measured in this run, in pairs of A and B taken in turn; shown is the median of the pairs with
+the least and the most. A cost per token is a difference between two sizes, so that start-up drops out. The
+answers of a pair are compared, and a difference stops the run. Nothing else should run on the machine.
 """
 
 from __future__ import annotations

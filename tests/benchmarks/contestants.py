@@ -218,7 +218,8 @@ def inflate(path: str) -> Numbers:
         infos = archive.infolist()
     with ThreadPoolExecutor(CPUS) as pool:
         total = sum(pool.map(read, infos))
-    return {"n_tokens": total // 4 // len(infos)}
+    header = 128  # of a small array in npy format
+    return {"n_tokens": (total // len(infos) - header) // 4}
 
 
 CONTESTANTS: Mapping[str, Callable[[str], Numbers]] = {
