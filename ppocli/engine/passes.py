@@ -179,7 +179,7 @@ class Passes:
         A file whose sequences turn out to be interleaved is read again and held back whole, where the loss or
         a measure needs them together; a measure alone is given up where that does not fit into memory.
         """
-        kept = self.worst.copy(), deepcopy(self.micro)
+        kept = self.worst.copy(), self.micro.copy()
         together, hold = True, False
         while True:
             try:
@@ -190,7 +190,7 @@ class Passes:
                 if self.job.loss and self.spec.needs_sequences:
                     raise
                 together = False
-            self.worst, self.micro = kept[0].copy(), deepcopy(kept[1])
+            self.worst, self.micro = kept[0].copy(), kept[1].copy()
 
     def _evaluate(
         self, reader: Reader, index: int, *, together: bool, hold: bool

@@ -56,6 +56,13 @@ class Span:
         self.own.add(name)
         return self.arrays[name]
 
+    def parts(self, n_tokens: int) -> Iterator[Span]:
+        """Yield the span in parts of so many tokens, which look at its arrays."""
+        for a in range(0, self.n_tokens, n_tokens):
+            b = min(a + n_tokens, self.n_tokens)
+            arrays = {name: values[a:b] for name, values in self.arrays.items()}
+            yield Span(self.origin + a, b - a, arrays, self.row_starts, self.first_row)
+
     def rows_of(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each token, given by its index in the file."""
         if self.row_starts is None:

@@ -81,25 +81,26 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
         return
-    source = pa.PythonFile(_NoData(Path(path).stat().st_size), mode="r")
+    nothing = _NoData(Path(path).stat().st_size)
     try:
-        reader = pq.ParquetFile(source, metadata=meta, pre_buffer=True).reader
+        reader = pq.ParquetFile(pa.PythonFile(nothing, mode="r"), metadata=meta, pre_buffer=True).reader
         next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)
-    except _DataWanted:
-        return  # all chunks were announced, and the first of them is now to be read
     except FAILURES as failure:
-        raise damaged_footer(path, one_line(failure)) from None
-
-
-class _DataWanted(Exception):
-    """Somebody wants to read data."""
+        # Once data are wanted, all chunks have been announced, and the failure is that there are none.
+        if not nothing.wanted:
+            raise damaged_footer(path, one_line(failure)) from None
 
 
 class _NoData(io.RawIOBase):
-    """A file of which only the size is known."""
+    """A file of which only the size is known.
+
+    It ends where it is read. An exception would do too, but PyArrow keeps those of Python for ever, and with
+    them the frames of all callers: 30 KB for each file.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.wanted = False
 
     def readable(self) -> bool:
         return True
@@ -114,7 +115,8 @@ class _NoData(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        raise _DataWanted
+        self.wanted = True
+        return b""
 
 
 def damaged_footer(path: str, what: str) -> InputError:
