@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 MOST_WORKERS = 8
 """Parts that are read at once, however many processors there are: each holds a few batches in memory."""
 
-DEPTH = 2
+DEPTH = 1
 """Items of a part that wait to be taken."""
 
 

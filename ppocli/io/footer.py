@@ -21,6 +21,9 @@ _LEAST_BYTES = 12
 
 FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
 
+# Offsets of a row, in the columns and of the tokens they become, take as much memory as so many tokens.
+_TOKENS_PER_ROW = 4
+
 # Row groups are called tiny when there are many of them with few rows and few tokens on average. Opening a
 # row group costs about as much time as decoding 10,000 tokens of a column.
 _MANY_GROUPS = 100
@@ -151,7 +154,8 @@ def values_per_group(meta: Any, leaves: Collection[int]) -> Iterator[tuple[int, 
 def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
     """Yield consecutive row groups of list columns that are read alike, with the rows of their batches.
 
-    PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A run
+    PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows, a row
+    that is shorter than what its offsets take counting as `_TOKENS_PER_ROW` values. A run
     ends where rows get four times longer or shorter, so that many small row groups cost one scan.
 
     Parameters
@@ -163,7 +167,7 @@ def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[
     run: list[int] = []
     low = high = 1
     for index, n_rows, n_values in groups:
-        rows = max(1, chunk_tokens * n_rows // max(n_values, n_rows))
+        rows = max(1, chunk_tokens * n_rows // max(n_values, _TOKENS_PER_ROW * n_rows))
         if run and (rows > 4 * low or 4 * rows < high):
             yield run, low
             run = []
@@ -171,6 +175,19 @@ def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[
         run.append(index)
     if run:
         yield run, low
+
+
+def apart(meta: Any, alike: Iterable[tuple[list[int], int]]) -> Iterator[tuple[list[int], int]]:
+    """Yield runs of row groups again, each row group by itself where it has enough rows for a batch.
+
+    Such parts can be decoded at once; many small row groups cost less in one scan.
+    """
+    for groups, rows in alike:
+        n_rows = sum(meta.row_group(group).num_rows for group in groups)
+        if n_rows < rows * len(groups):
+            yield groups, rows
+        else:
+            yield from (([group], rows) for group in groups)
 
 
 def tiny_row_groups(meta: Any, leaves: Collection[int]) -> str | None:

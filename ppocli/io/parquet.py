@@ -149,12 +149,7 @@ class ParquetReader:
             alike = footer.runs(values, chunk_tokens)
         else:
             alike = iter([(list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens))])
-        for groups, rows in alike:
-            n_rows = sum(meta.row_group(group).num_rows for group in groups)
-            if n_rows < rows * len(groups):  # small ones, which cost less in one scan
-                yield groups, rows
-            else:
-                yield from (([group], rows) for group in groups)
+        yield from footer.apart(meta, alike)
 
     def _damaged(self, names: list[str], first_row: int, rows: int, failure: Exception) -> InputError:
         """Build the error for pages that cannot be decoded; a batch over several row groups is read again."""
