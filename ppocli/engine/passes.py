@@ -282,7 +282,7 @@ class Passes:
         if self.job.loss or self.job.sets:
             tokens = min(tokens, COMPUTED_TOKENS)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
-            self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
+            self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
             yield from assembler.push(chunk)
         yield from assembler.finish()
 
