@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 6 << 20
 """What is read at a time: 512 Ki tokens of three float32 columns, fewer of wider ones.
 
-A matter of memory and speed, never of results. About eight chunks exist at once, decoded and ahead; with
-chunks of twice the size, decoding and kernels wait for each other: measured 13 ns a row instead of 10.
+A matter of memory and speed, never of results. About eight chunks exist at once, decoded and ahead. In chunks
+of twice the size decoding and kernels overlap less; in half the size a chunk's own 0.2 ms begin to show.
 """
 
 FEWEST_TOKENS = 1 << 16
