@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.glossary import AGGREGATION_TEXTS, explain
 from ppocli.core.metrics import METRICS
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
@@ -77,7 +78,8 @@ def test_the_list_names_everything(run: Any) -> None:
     code, out, err = run("explain", "--list")
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
-    assert listed == [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    of_drift = [f"drift.{name}" for name in DRIFT_METRICS]
+    assert listed == [*METRICS, *of_drift, *ROLES, *AGGREGATIONS, *RULES]
     assert max(map(len, out.splitlines())) <= 80
 
 
