@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditReport as AuditReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.audit import audit as audit
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.inspect import inspect_files as inspect_files
@@ -19,15 +21,27 @@ if TYPE_CHECKING:
     from ppocli.errors import PpoCliError as PpoCliError
 
 _HOMES = {
+    "AuditReport": "ppocli.core.audit_report",
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "audit": "ppocli.engine.audit",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "inspect_files", "ppo_clip_loss"]
+__all__ = [
+    "AuditReport",
+    "EvalReport",
+    "ExitCode",
+    "LossSpec",
+    "PpoCliError",
+    "audit",
+    "evaluate",
+    "inspect_files",
+    "ppo_clip_loss",
+]
 
 
 def __getattr__(name: str) -> Any:

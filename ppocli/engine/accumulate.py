@@ -15,6 +15,7 @@ from ppocli.engine.totals import Ints, Plan, Totals
 from ppocli.kernels import layout, merge
 
 if TYPE_CHECKING:
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.span import Span
     from ppocli.engine.worst import WorstTokens
     from ppocli.kernels.blocks import Workspace
@@ -40,6 +41,7 @@ class FileAccumulator:
         worst: WorstTokens,
         micro: MicroBatches | None = None,
         base_row: int = 0,
+        audit: Audit | None = None,
     ) -> None:
         self.path = path
         self.plan = plan
@@ -47,6 +49,7 @@ class FileAccumulator:
         self.worst = worst
         self.micro = micro or MicroBatches(0)
         self.base_row = base_row
+        self.audit = audit
         self.totals = Totals(roles=plan.roles, n_files=1)
         self.sequences: SequenceStage | None = None
         workspace.bins[:] = 0
@@ -65,6 +68,8 @@ class FileAccumulator:
         suspects.look(blocks, totals, lambda token: self.place(span, token))
         self._keep_extremes(blocks)
         self.worst.offer(self, blocks)
+        if self.audit is not None:
+            self.audit.add(span, self)
         self.sequences.add(span, blocks.cut, blocks.pieces)
 
     def finish(self) -> Totals:

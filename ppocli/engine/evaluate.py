@@ -19,7 +19,9 @@ from ppocli.engine.reading import ID_ROLES, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from ppocli.core.audit_spec import AuditOptions
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class _Run:
     skip_bad: bool
     paths: Sequence[str]
     reading: Mapping[str, Any]
+    audit: AuditOptions | None = None
+    only: Collection[str] | None = None
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -79,6 +83,8 @@ def evaluate_files(
     skip_bad: bool = False,
     progress: Progress | None = None,
     required_roles: Sequence[str] = MAIN_ROLES,
+    audit: AuditOptions | None = None,
+    only: Collection[str] | None = None,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -101,6 +107,10 @@ def evaluate_files(
         Leave unreadable files out, and list them in `skipped`.
     progress : Progress, optional
     required_roles : sequence of str
+    audit : AuditOptions, optional
+        Also recompute the loss in other precisions.
+    only : collection of str, optional
+        Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
 
     Returns
     -------
@@ -127,6 +137,8 @@ def evaluate_files(
         skip_bad=skip_bad,
         paths=files,
         reading=reading_settings(wanted),
+        audit=audit,
+        only=only,
         skipped=list(skipped),
     )
     return _evaluate(run, by, worst, threads, allow_empty)
@@ -183,7 +195,7 @@ def _split(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dict[str, A
     spec = LossSpec(**{name: settings.pop(name) for name in list(settings) if name in names})
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
-    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress", "audit", "only"}
     unknown = set(settings) - known - set(ROLES)
     if unknown:
         choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
@@ -210,6 +222,8 @@ def _evaluate_arrays(
         skip_bad=False,
         paths=["<arrays>"],
         reading=reading_settings(options),
+        audit=others.get("audit"),
+        only=others.get("only"),
     )
     return _evaluate(
         run,
@@ -245,9 +259,15 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
+    passes.only = run.only
+    if run.audit is not None:
+        from ppocli.engine.audit_pass import Audit
+
+        passes.audit = Audit(run.audit, _jit.thread_count())
     groups = []
-    run.progress.start(run.total_bytes() * (2 if run.spec.adv_norm == "batch" else 1))
+    run.progress.start(run.total_bytes() * passes.n_readings)
     shift, scale, settings = passes.normalisation(run)
+    passes.prepare(run)
     for index, reader in run.readers():
         kept = passes.worst.copy()
         try:
@@ -257,6 +277,8 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
                 raise
             run.skip(reader.report.path, problem)
             passes.worst = kept
+            if passes.audit is not None:
+                passes.audit.drop()
             continue
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
@@ -282,6 +304,7 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
             "python": platform.python_version(),
             "machine": platform.machine(),
         },
+        audit=passes.audit.result() if passes.audit is not None else None,
     )
     return with_token_ids(whole_report, run.openers_by_path())
 

@@ -22,12 +22,13 @@ from ppocli.kernels import layout
 from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
     from ppocli.core.report import ColumnReport, InputReport
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.audit_pass import Audit
 
 IDS = ("mask", "sequence_id", "group_id", "step")
 
@@ -58,12 +59,20 @@ class Passes:
     repeats: RepeatedIds = field(default_factory=RepeatedIds)
     without_sequences: list[str] = field(default_factory=list)
     without_groups: list[str] = field(default_factory=list)
+    audit: Audit | None = None
+    only: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
         self.worst = WorstTokens(self.n_worst)
         self.total = Totals(roles=frozenset(COLUMNS))
         self.micro = MicroBatches(self.spec.micro_batch or 0)
+
+    @property
+    def n_readings(self) -> int:
+        """How often every input is read."""
+        scales = self.audit is not None and self.audit.scales is not None
+        return 1 + (self.spec.adv_norm == "batch") + scales
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
         """Return shift and scale of the advantages, and what to echo of them.
@@ -100,18 +109,27 @@ class Passes:
             return mean, 1.0, {"adv_norm_note": "the advantages do not vary and eps is 0: only centred"}
         return mean, scale, {"adv_norm_mean": mean, "adv_norm_std": deviation}
 
+    def prepare(self, run: Inputs) -> None:
+        """Make the first pass that some audits need."""
+        if self.audit is not None:
+            self.audit.prepare(run, self._spans)
+
     def evaluate(self, reader: Reader, index: int, shift: float, scale: float) -> tuple[InputReport, Totals]:
         """Read one input through the kernels and add its totals to the run's."""
         report = reader.report
-        plan = make_plan(self.spec, report.columns, shift=shift, scale=scale)
+        plan = make_plan(self.spec, report.columns, self.only, shift=shift, scale=scale)
         accumulator = FileAccumulator(
-            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
+            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows, self.audit
         )
+        if self.audit is not None:
+            self.audit.begin(report, plan)
         # In lists and padded arrays a row is a sequence, whatever ids stand beside it.
         ids = frozenset(IDS) - (frozenset() if report.layout in ("flat", "packed") else {"sequence_id"})
         for span in self._spans(reader, plan.roles | ids):
             accumulator.add(span)
         totals = accumulator.finish()
+        if self.audit is not None:
+            self.audit.finish()
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
