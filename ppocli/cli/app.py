@@ -23,6 +23,7 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "eval": Command("ppocli.cli.eval", "the PPO loss and its diagnostics, recomputed from rollouts", True),
+    "audit": Command("ppocli.cli.audit", "what lower precision would have done to the loss", True),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core.audit_schema import NULL_NAMES, audit_parts, audit_schema, audit_settings
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.report import SCHEMA_VERSION
@@ -24,7 +25,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `ppocli eval -f json` and `ppocli inspect -f json`.
+    """Return the schema of the documents that `-f json` prints.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -32,9 +33,11 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": "#/$defs/eval"}, {"$ref": "#/$defs/inspect"}],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "audit_report", "inspect")],
         "$defs": {
             "eval": _eval(),
+            "audit_report": _audit_report(),
+            "audit": audit_schema(),
             "inspect": _inspect(),
             "file": file_schema(),
             "settings": _settings(),
@@ -80,9 +83,17 @@ def _eval() -> Schema:
                 "propertyNames": {"enum": list(METRICS)},
                 "additionalProperties": {"$ref": "#/$defs/place"},
             },
+            "audit": {"$ref": "#/$defs/audit"},
         },
-        optional=("groups", "worst", "places"),
+        optional=("groups", "worst", "places", "audit"),
     )
+
+
+def _audit_report() -> Schema:
+    """Return the schema of the document of `ppocli audit`."""
+    of_eval = _eval()["properties"]
+    kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst")}
+    return _object({**kept, **_head("audit"), **audit_parts()}, optional=("places", "reduction"))
 
 
 def _inspect() -> Schema:
@@ -124,8 +135,8 @@ def _settings() -> Schema:
         properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
     reading = _reading()
     decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
-    optional = (*reading, *decided)
-    return _object({**properties, **reading, **decided}, optional=optional)
+    optional = (*reading, *decided, *audit_settings())
+    return _object({**properties, **reading, **decided, **audit_settings()}, optional=optional)
 
 
 def _reading() -> Schema:
@@ -204,7 +215,8 @@ def _nulls() -> Schema:
         },
         optional=("nonfinite", "where"),
     )
-    return {"type": "object", "propertyNames": {"enum": [*names, *twins]}, "additionalProperties": note}
+    known = {"anyOf": [{"enum": [*names, *twins]}, {"pattern": NULL_NAMES}]}
+    return {"type": "object", "propertyNames": known, "additionalProperties": note}
 
 
 def _group() -> Schema:

@@ -83,11 +83,7 @@ def report_of(report: EvalReport, options: AuditOptions) -> AuditReport:
     """Return the report of an evaluation that was audited, with its findings and exit code."""
     result = report.audit
     assert result is not None
-    report = replace(
-        report,
-        settings={**report.settings, **options.to_dict()},
-        findings=(*report.findings, *_findings(result)),
-    )
+    report = replace(report, findings=(*report.findings, *_findings(result)))
     code = ExitCode(report.exit_code)
     if code == ExitCode.OK and fails(result.verdict, options.fail_on):
         code = ExitCode.GATE_FAILED

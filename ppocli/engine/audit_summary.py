@@ -103,7 +103,7 @@ class _Summary:
         count = round_one(float(n), one.rule)
         if not n:
             return math.nan
-        return round_one(np.float64(round_one(total, one.rule)) / count, one.rule)
+        return round_one(round_one(total, one.rule) / count, one.rule)
 
     def _sum_in_order(self, v: int) -> float:
         """Return the sum of a variant's losses as `accumulate` says; other than "same" for the whole set."""

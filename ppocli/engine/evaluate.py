@@ -234,6 +234,11 @@ def _evaluate_arrays(
     )
 
 
+def _audit_settings(run: _Run) -> dict[str, Any]:
+    """Return the settings of the audit, if there is one."""
+    return run.audit.to_dict() if run.audit is not None else {}
+
+
 def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Read every input once, or twice where advantages are normalised, and report."""
     choose("by", by, ("file", "total"))
@@ -288,7 +293,13 @@ def _evaluate(run: _Run, by: str, worst: int, threads: int | None, allow_empty: 
     whole = summarise(total, run.spec)
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
-        settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},
+        settings={
+            **run.spec.to_dict(),
+            **_audit_settings(run),
+            **run.reading,
+            **settings,
+            **passes.settings(total),
+        },
         inputs=tuple(run.inputs),
         skipped=tuple(run.skipped),
         metrics=whole.metrics,

@@ -86,7 +86,11 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
             blocks += made.aggregations()
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
-    blocks.append(_findings(report.findings))
+    if report.audit is not None:
+        from ppocli.render.audit import short_blocks
+
+        blocks += short_blocks(report.audit, digits)
+    blocks.append(findings_block(report.findings))
     blocks += _worst(report.worst, len(report.inputs) > 1, digits)
     return Screen((*header_lines(report), *made.nulls.legend()), tuple(blocks))
 
@@ -170,7 +174,7 @@ def _cell(value: float | int | None, note: NullNote | None, digits: int) -> str:
     return cell_text(value, digits) + word
 
 
-def _findings(findings: tuple[Finding, ...]) -> Block:
+def findings_block(findings: tuple[Finding, ...]) -> Block:
     """Return the findings with evidence, place and advice."""
     columns = (Column("finding"), Column("count", "number"), Column("what", "note"))
     rows = []

@@ -114,3 +114,32 @@ def test_inspect_refuses_what_is_damaged_as_eval_does(tmp_path: Path) -> None:
         said = [ppocli(command, str(cut), engine=False) for command in ("eval", "inspect")]
         assert [(one.returncode, one.stdout) for one in said] == [(3, b"")] * 2
         assert said[0].stderr == said[1].stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--formats", "float8_e4m3fn,float8_e5m2_saturating,int8,int8_per_sequence", "--accumulate", "same"],
+        ["--with-advantages", "--adv-norm", "batch", "--dual-clip", "3", "--log-ratio-clamp", "20"],
+    ],
+)
+def test_real_audits_validate_and_explain_their_nulls(options: list[str]) -> None:
+    done = ppocli("audit", str(SAMPLES), "-f", "json", *options, engine=False)
+    assert done.returncode == 0
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    absent = [
+        f"audit.{name}.{question}.{metric}"
+        for name, questions in document["audit"].items()
+        for question, values in questions.items()
+        for metric, value in values.items()
+        if value is None
+    ]
+    assert sorted([*nulls_of(document["metrics"]), *absent]) == sorted(document["nulls"])
+
+
+def test_an_evaluation_with_an_audit_validates() -> None:
+    done = ppocli("eval", str(SAMPLES), "-f", "json", "--audit-formats", "bfloat16,int8", engine=False)
+    assert done.returncode == 0
+    Draft202012Validator(document_schema()).validate(strict(done.stdout))

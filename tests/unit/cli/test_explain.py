@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from ppocli.core.audit_metrics import AUDIT_METRICS
 from ppocli.core.glossary import AGGREGATION_TEXTS, explain
 from ppocli.core.metrics import METRICS
+from ppocli.core.precision import PRECISIONS
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
 from ppocli.core.rules import RULES
 from ppocli.core.spec import AGGREGATIONS
@@ -66,6 +68,7 @@ def test_a_finding(run: Any, spelling: str) -> None:
 def test_everything_in_the_catalogues_can_be_explained() -> None:
     assert set(AGGREGATION_TEXTS) == set(AGGREGATIONS)
     names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *AMBIGUOUS, *NEGATED, *PROBABILITIES]
+    names += [*AUDIT_METRICS, *PRECISIONS]
     names += [alias for role in ROLES.values() for alias in role.aliases]
     for name in names:
         title, *text = explain(name)
@@ -77,7 +80,8 @@ def test_the_list_names_everything(run: Any) -> None:
     code, out, err = run("explain", "--list")
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
-    assert listed == [*METRICS, *ROLES, *AGGREGATIONS, *RULES]
+    audit = [name for name in AUDIT_METRICS if name not in METRICS]
+    assert listed == [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *audit, *PRECISIONS]
     assert max(map(len, out.splitlines())) <= 80
 
 
