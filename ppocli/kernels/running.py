@@ -65,8 +65,10 @@ def add_running(terms: Floats, bfloat16: Floats, state: Floats) -> None:
         n += 1
         t = np.float32(terms[i])
         after = naive + t
-        stays, vain = after == naive, int((after == naive) & (t != np.float32(0.0)))
-        naive, moved, idle, since = after, moved if stays else n, idle + vain, since + vain if stays else 0
+        # Products instead of choices: which way a sum goes is too random for a branch.
+        stays = int(after == naive)
+        vain = stays * int(t != np.float32(0.0))
+        naive, moved, idle, since = after, n + (moved - n) * stays, idle + vain, (since + vain) * stays
         after = total + t
         part = after - total
         lost += (total - (after - part)) + (t - part)
@@ -79,9 +81,10 @@ def add_running(terms: Floats, bfloat16: Floats, state: Floats) -> None:
         next_narrow = from_bits(word << LAST_PLACE)
         if not SMALLEST_NORMAL <= abs(exact) < LARGEST_SAFE:
             next_narrow = rounded(exact, (factor, power, limit, beyond))
-        stays, vain = next_narrow == narrow, int((next_narrow == narrow) & (small != 0.0))
-        narrow, b_moved, b_idle = next_narrow, b_moved if stays else n, b_idle + vain
-        b_since = b_since + vain if stays else 0
+        stays = int(next_narrow == narrow)
+        vain = stays * int(small != 0.0)
+        narrow, b_moved, b_idle = next_narrow, n + (b_moved - n) * stays, b_idle + vain
+        b_since = (b_since + vain) * stays
     state[N_TERMS], state[NAIVE], state[BFLOAT16] = n, naive, narrow
     state[NAIVE_MOVED], state[NAIVE_IDLE], state[NAIVE_SINCE] = moved, idle, since
     state[BFLOAT16_MOVED], state[BFLOAT16_IDLE], state[BFLOAT16_SINCE] = b_moved, b_idle, b_since
