@@ -47,6 +47,12 @@ AUDIT_METRICS: dict[str, AuditMetric] = {
             "",
             (ARITHMETIC,),
         ),
+        AuditMetric(
+            "rounded_sums_scaled_error",
+            "|policy_loss_of_rounded_sums - policy_loss in float64| / mean |token loss|",
+            "fraction",
+            (ARITHMETIC,),
+        ),
         *(
             part
             for k, text in (

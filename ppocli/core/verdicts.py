@@ -17,6 +17,8 @@ TO_ZERO = (0.1, 0.5)
 """Share of tokens whose drift is rounded away: warning, error."""
 GRADIENT = (0.01, 0.1)
 """Error of the gradients over their size: warning, error."""
+KL = (0.1, 1.0)
+"""Error of approx_kl_k3 over approx_kl_k3 in float64: warning, error."""
 FAR_BEYOND = 10.0
 """Times the tolerance of the loss: error."""
 
@@ -24,11 +26,12 @@ LIMIT_TEXTS = {
     "error": (
         "a loss or ratio that is not finite; loss error above 10 x the tolerance; clip flips on more than "
         f"{MOST_FLIPS:.0%} of the tokens; more than {TO_ZERO[1]:.0%} of the log-ratios rounded to 0; "
-        f"gradient error above {GRADIENT[1]:.0%}"
+        f"gradient error above {GRADIENT[1]:.0%}; error of approx_kl_k3 above {KL[1]:.0%}"
     ),
     "warning": (
-        "loss error above the tolerance; a clip flip; a ratio that becomes 0; a gradient of changed sign; "
-        f"more than {TO_ZERO[0]:.0%} of the log-ratios rounded to 0; gradient error above {GRADIENT[0]:.0%}"
+        "loss error above the tolerance, also of sum and count each rounded to the format; a clip flip; a "
+        f"ratio that becomes 0; a gradient of changed sign; more than {TO_ZERO[0]:.0%} of the log-ratios "
+        f"rounded to 0; gradient error above {GRADIENT[0]:.0%}; error of approx_kl_k3 above {KL[0]:.0%}"
     ),
 }
 """The limits in words."""
@@ -99,9 +102,24 @@ def _graded(metrics: Mapping[str, Any], n_tokens: int, tolerance: float) -> Iter
         value = metrics[name]
         if value is not None and not value <= limits[0]:
             yield "warning" if value <= limits[1] else "error", f"{text}: {value:.2%}"
+    yield from _kl(metrics)
+    sums = metrics.get("rounded_sums_scaled_error", 0.0)
+    if metrics["policy_loss"] is not None and (sums is None or not sums <= tolerance):
+        size = "not finite" if sums is None else f"off by {sums:.2g} of the mean |token loss|"
+        yield "warning", f"sum and number of tokens, each rounded to the format, give a loss that is {size}"
     for name, text in (("ratio_underflow", "ratio becomes 0"), ("grad_reversed", "gradient changes sign")):
         if metrics[name]:
             yield "warning", f"{text}: {_tokens(metrics[name])}"
+
+
+def _kl(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield what there is to say about the KL; nothing where it is 0 in float64."""
+    value, error = metrics["approx_kl_k3"], metrics["approx_kl_k3_error"]
+    if value is None or error is None or not value - error > 0.0:
+        return
+    off = abs(error) / (value - error)
+    if not off <= KL[0]:
+        yield "warning" if off <= KL[1] else "error", f"approx_kl_k3 off by {off:.2%}"
 
 
 def _tokens(n: int) -> str:

@@ -195,7 +195,10 @@ class _Summary:
             values[f"{name}_error"] = values[name] - reference[name]
         error, size = abs(values["policy_loss_error"]), self.totals.mean(REFERENCE, "loss_abs")
         for name, by in (("rel", abs(reference["policy_loss"])), ("scaled", size)):
-            values[f"policy_loss_{name}_error"] = error / by if by else (math.inf if error else 0.0)
+            values[f"policy_loss_{name}_error"] = _over(error, by)
+        if "policy_loss_of_rounded_sums" in values:
+            error = abs(values["policy_loss_of_rounded_sums"] - reference["policy_loss"])
+            values["rounded_sums_scaled_error"] = _over(error, size)
 
     # ---------------------------------------------------------------------------------------- the rest
 
@@ -223,8 +226,7 @@ class _Summary:
         else:
             ordered = self.audit.ordered.blocked[v] if kind == LOSS_ONLY else self._sum_in_order(v)
             loss = round_one(float(ordered) / t.n_tokens, PRECISIONS["float32"].rule)
-        error, size = abs(loss - self._reference["policy_loss"]), t.mean(REFERENCE, "loss_abs")
-        scaled = error / size if size else (math.inf if error else 0.0)
+        scaled = _over(abs(loss - self._reference["policy_loss"]), t.mean(REFERENCE, "loss_abs"))
         return Candidate(storage, arithmetic, flips, scaled if math.isfinite(scaled) else None)
 
     def holds(self) -> dict[str, tuple[str, ...]]:
@@ -264,7 +266,13 @@ class _Summary:
         )
 
 
+def _over(error: float, size: float) -> float:
+    """Return an error over a size; infinite over nothing, 0 where there is no error either."""
+    return error / size if size else (math.inf if error else 0.0)
+
+
 def _finite(x: float) -> Number:
+    """Return a number, or None where it is not finite."""
     return x + 0.0 if math.isfinite(x) else None
 
 

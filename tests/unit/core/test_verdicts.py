@@ -17,6 +17,8 @@ GOOD: dict[str, Any] = {
     "rounded_to_zero_frac": 0.0,
     "grad_error": 0.0,
     "grad_reversed": 0,
+    "approx_kl_k3": 1.0,
+    "approx_kl_k3_error": 0.0,
 }
 
 
@@ -53,6 +55,27 @@ def test_ends_of_the_limits_are_still_inside() -> None:
 def test_what_is_a_warning_whenever_it_occurs(name: str) -> None:
     assert level(**{name: 1}) == "warning"
     assert level(**{name: 1000}) == "warning"
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "expected"),
+    [
+        (1.1, 0.1, "ok"),  # 10 % of 1
+        (1.2, 0.2, "warning"),
+        (0.5, -0.5, "warning"),
+        (2.5, 1.5, "error"),
+        (0.2, 0.2, "ok"),  # 0 in float64: nothing to compare with
+        (None, None, "ok"),
+    ],
+)
+def test_the_kl_is_compared_with_itself(value: float, error: float, expected: str) -> None:
+    assert level(approx_kl_k3=value, approx_kl_k3_error=error) == expected
+
+
+def test_a_mean_of_rounded_sums_is_a_warning_at_most() -> None:
+    assert level(rounded_sums_scaled_error=1e-3) == "ok"
+    assert level(rounded_sums_scaled_error=1.0) == "warning"
+    assert level(rounded_sums_scaled_error=None) == "warning"
 
 
 def test_what_is_an_error_whenever_it_occurs() -> None:

@@ -178,6 +178,11 @@ def test_a_count_beyond_the_format_makes_the_masked_mean_zero() -> None:
     metrics = arithmetic(report, "float16").metrics
     assert metrics["policy_loss"] == nearest(-1e-3, "float16")
     assert metrics["policy_loss_of_rounded_sums"] == 0.0
+    assert metrics["rounded_sums_scaled_error"] == 1.0
+    assert arithmetic(report, "float16").verdict.reasons == (
+        "sum and number of tokens, each rounded to the format, give a loss that is off by 1 of the mean "
+        "|token loss|",
+    )
     report = ppocli.audit(log_probs=-ones, old_log_probs=-ones, advantages=ones, formats="float16")
     note = arithmetic(report, "float16").nulls["policy_loss_of_rounded_sums"]
     assert note.nonfinite == "nan"  # infinity over infinity
@@ -529,7 +534,7 @@ def test_float64_is_recommended_where_all_else_does_harm() -> None:
 
 @pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("error", 0), ("warning", ExitCode.GATE_FAILED)])
 def test_the_gate_is_about_the_gravest_verdict(fail_on: str, code: int) -> None:
-    arrays = {"log_probs": [-20.07] + [-1.0] * 200, "old_log_probs": [-20.0] + [-1.0] * 200}
+    arrays = {"log_probs": [-20.07] + [-1.0] * 200, "old_log_probs": [-20.0] + [-1.0625] * 200}
     report = ppocli.audit(
         **arrays,
         advantages=[-1.0] * 201,
