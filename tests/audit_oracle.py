@@ -130,7 +130,7 @@ def in_format(new: float, old: float, adv: float, b: Bounds, name: str) -> Token
     if cost > 0.0 and bound < loss:
         loss, flat = bound, True
     side = (1 if ratio > high else -1) if active else 0
-    k2 = r(times(0.5, r(times(x, x))))
+    k2 = 0.5 * r(times(x, x))  # halved in the mean
     return Token(x, ratio, loss, 0.0 if flat else free, side, k2, r(r(raw - 1.0) - x))
 
 

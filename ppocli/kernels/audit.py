@@ -83,7 +83,7 @@ from ppocli.kernels.memory import (
     store,
     store_low16,
 )
-from ppocli.kernels.rounding import Rule, rounded, scaled
+from ppocli.kernels.rounding import Rule, rounded, rounded_step, scaled
 from ppocli.kernels.vector import (
     Flags,
     Vector,
@@ -294,7 +294,7 @@ def _in_float64(s: int, n: int, near: bool, v: Floats) -> None:
 @jit
 def _step(x: Vector, is_float32: bool, rule: Rule) -> Vector:
     """Round the result of one step."""
-    return narrowed(x) if is_float32 else rounded(x, rule)
+    return narrowed(x) if is_float32 else rounded_step(x, rule[0], rule[1], rule[2])
 
 
 @inline
@@ -331,8 +331,10 @@ def _in_format(s: int, n: int, near: bool, v: Floats) -> None:
         high = active & (ratio > ceiling)
         _put(s, i, x, ratio, loss, where(active | flat, 0.0, free), without(active, high), high)
         if whole_set:
-            store(s, K2_V + i, _step(0.5 * _step(x * x, narrow, rule), narrow, rule))
-            store(s, K3_V + i, _step(_step(raw - 1.0, narrow, rule) - x, narrow, rule))
+            store(s, K2_V + i, 0.5 * _step(x * x, narrow, rule))
+            # Near 1 the difference is a number of the format, as the ratio is (Sterbenz).
+            above = raw - 1.0 if near else _step(raw - 1.0, narrow, rule)
+            store(s, K3_V + i, _step(above - x, narrow, rule))
 
 
 @inline

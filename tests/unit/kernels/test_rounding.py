@@ -13,7 +13,7 @@ from audit_oracle import nearest
 from ppocli.core.precision import PRECISIONS
 from ppocli.kernels._jit import jit
 from ppocli.kernels.memory import load, row_address, store
-from ppocli.kernels.rounding import round_one, round_to, rounded, scaled
+from ppocli.kernels.rounding import round_one, round_to, rounded, rounded_step, scaled
 
 TYPES: dict[str, Any] = {
     "float32": np.float32,
@@ -31,6 +31,14 @@ INF, NAN = math.inf, math.nan
 def vector_loop(x: Any, factor: float, power: float, limit: float, beyond: float, out: Any) -> None:
     for i in range(0, x.size, 8):
         store(row_address(out, 0), i, rounded(load(row_address(x, 0), i), (factor, power, limit, beyond)))
+
+
+@jit
+def step_loop(x: Any, factor: float, power: float, limit: float, out: Any, single: Any) -> None:
+    for i in range(0, x.size, 8):
+        store(row_address(out, 0), i, rounded_step(load(row_address(x, 0), i), factor, power, limit))
+    for i in range(x.size):
+        single[i] = rounded_step(x[i], factor, power, limit)
 
 
 @jit
@@ -131,6 +139,19 @@ def test_a_vector_gives_the_same_bits(name: str) -> None:
     out = np.empty_like(values)
     vector_loop(values, *PRECISIONS[name].rule, out)
     assert_same_bits(out, round_to(values, PRECISIONS[name].rule))
+
+
+@pytest.mark.parametrize("name", [name for name, one in FLOATS.items() if one.arithmetic])
+def test_a_step_is_rounded_alike_but_for_the_sign_of_zeros(name: str) -> None:
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal(4096) * 10.0 ** rng.uniform(-50, 50, 4096)
+    values[:8] = [0.0, -0.0, INF, -INF, NAN, 5e-324, 1e308, -1e308]
+    rule = PRECISIONS[name].rule
+    out, single = np.empty_like(values), np.empty_like(values)
+    step_loop(values, *rule[:3], out, single)
+    want = round_to(values, rule)
+    assert np.array_equal(out, want, equal_nan=True)
+    assert_same_bits(out, single)
 
 
 @pytest.mark.parametrize(
