@@ -10,12 +10,14 @@ from ppocli.kernels.layout import BLOCK, HISTOGRAM_COPIES, RUN, WIDTH, Floats, I
 
 _TOKEN_ROWS = ("log_probs", "old_log_probs", "advantages", "used_advantages", "counts")
 _RESULT_ROWS = ("log_ratio", "ratio", "loss", "gradient", "side")
+_STORED_ROWS = ("log_probs", "old_log_probs", "used_advantages")
+_AUDITED_ROWS = (*_RESULT_ROWS, "kl_k2", "kl_k3")
 _ROWS = (
     *_TOKEN_ROWS,
     *_RESULT_ROWS,
     "inverse",
-    *(f"{name} stored" for name in ("log_probs", "old_log_probs", "used_advantages")),
-    *(f"{name} audited" for name in (*_RESULT_ROWS, "kl_k2", "kl_k3")),
+    *(f"{name} stored" for name in _STORED_ROWS),
+    *(f"{name} audited" for name in _AUDITED_ROWS),
 )
 
 SUMS = (
@@ -61,6 +63,19 @@ LANES_PER_VARIANT = WIDTH * (len(RESULTS) + N_EXTREMES)
 def row(name: str) -> int:
     """Return where a row of the tokens of a run starts."""
     return RUN * _ROWS.index(name)
+
+
+NEW, OLD, ADV, USED, ON = (row(name) for name in _TOKEN_ROWS)
+LOG_RATIO, RATIO, LOSS, GRADIENT, SIDE = (row(name) for name in _RESULT_ROWS)
+INVERSE = row("inverse")
+NEW_F, OLD_F, USED_F = (row(f"{name} stored") for name in _STORED_ROWS)
+LOG_RATIO_V, RATIO_V, LOSS_V, GRADIENT_V, SIDE_V, K2_V, K3_V = (
+    row(f"{name} audited") for name in _AUDITED_ROWS
+)
+"""Rows: of the tokens, of the reference, of what a format leaves of the columns, and of a variant.
+
+`side` is -1 or 1 where the clipped branch is active below or above, else 0; `inverse` is 1 / ratio.
+"""
 
 
 def result_lane(name: str) -> int:
