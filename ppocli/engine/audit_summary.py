@@ -12,14 +12,14 @@ from ppocli.core.audit_report import Answer, AuditResult, FormatAudit, Reduction
 from ppocli.core.precision import PRECISIONS, Precision
 from ppocli.core.report import NullNote
 from ppocli.core.verdicts import Candidate, Verdict, judge, recommend
+from ppocli.engine.audit_sizes import below, octaves, quantile
 from ppocli.engine.audit_tables import IN_FLOAT64, IN_FORMAT, LOSS_ONLY, REFERENCE
-from ppocli.kernels import audit_layout, running
+from ppocli.kernels import running
 from ppocli.kernels.rounding import round_one
 
 if TYPE_CHECKING:
     from ppocli.core.report import Nonfinite, Number
     from ppocli.engine.audit_pass import Audit
-    from ppocli.engine.totals import Ints
 
 STALLED = 100
 """Terms but 0 at the end that must not move a sum before it is said to stand still."""
@@ -39,7 +39,7 @@ def summarise_audit(audit: Audit) -> AuditResult:
         recommendation=recommend(candidates, audit.options) if made.is_whole else None,
         candidates=candidates,
         sizes=made.sizes,
-        histogram=_octaves(totals.bins[1]),
+        histogram=octaves(totals.bins[1]),
         holds=made.holds(),
         reduction=made.reduction() if totals.n_tokens else None,
         n_tokens=totals.n_tokens,
@@ -55,7 +55,7 @@ class _Summary:
         self.sizes: dict[str, Number] = {}
         for k, name in enumerate(("log_prob_abs", "log_ratio_abs")):
             for label, percent in QUANTILES:
-                self.sizes[f"{name}_{label}"] = _quantile(self.totals.bins[k], percent)
+                self.sizes[f"{name}_{label}"] = quantile(self.totals.bins[k], percent)
         self._pairwise = audit.ordered.pairwise()
         self._reference = self._shared(REFERENCE)
         self._reference["policy_loss"] = self.totals.mean(REFERENCE, "loss")
@@ -140,7 +140,7 @@ class _Summary:
             "zero_log_ratio_frac": share(t.count(v, "zero")),
             "rounded_to_zero_frac": share(t.count(v, "rounded_to_zero")),
             "grad_abs_mean": t.mean(v, "gradient_abs"),
-            "grad_error": t.total(v, "gradient_error") / size if size else 0.0,
+            "grad_error": _over(t.total(v, "gradient_error"), size),
             "grad_vanished": t.count(v, "vanished"),
             "grad_appeared": t.count(v, "appeared"),
             "grad_reversed": t.count(v, "reversed"),
@@ -159,8 +159,8 @@ class _Summary:
             else:
                 out[f"step_{label}"] = math.nan
         n, step = self.totals.n_tokens, out["step_p50"]
-        below = _below(self.totals.bins[1], step / 2.0) - self.totals.count(REFERENCE, "zero")
-        out["below_step_frac"] = below / n if n and math.isfinite(step) else math.nan
+        hidden = below(self.totals.bins[1], step / 2.0) - self.totals.count(REFERENCE, "zero")
+        out["below_step_frac"] = hidden / n if n and math.isfinite(step) else math.nan
         return out
 
     def _answer(self, question: str, v: int, values: dict[str, float], why: str | None) -> Answer:
@@ -286,39 +286,3 @@ def _note(name: str, value: float, n_tokens: int) -> NullNote | None:
         return NullNote("the step is another one in each sequence")
     kind: Nonfinite = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return NullNote("not finite in this format", kind)
-
-
-def _quantile(bins: Ints, percent: int) -> Number:
-    """Return the middle of the bin that holds a quantile; None without tokens, 0 below 2^-40."""
-    n = int(bins.sum())
-    if not n:
-        return None
-    place = int(np.searchsorted(np.cumsum(bins), max(-(-n * percent // 100), 1)))
-    return (_bin_start(place) + _bin_start(place + 1)) / 2.0 if place else 0.0
-
-
-def _bin_start(place: int) -> float:
-    """Return the lower end of a bin."""
-    octave, part = divmod(place, audit_layout.SIZES_PER_OCTAVE)
-    return math.ldexp(1.0 + part / audit_layout.SIZES_PER_OCTAVE, audit_layout.SIZE_LOWEST + octave)
-
-
-def _below(bins: Ints, size: float) -> int:
-    """Return how many values are smaller than a size, a power of two."""
-    if not size > 0.0 or not math.isfinite(size):
-        return 0
-    octave = math.frexp(size)[1] - 1 - audit_layout.SIZE_LOWEST
-    return int(bins[: max(octave, 0) * audit_layout.SIZES_PER_OCTAVE].sum())
-
-
-def _octaves(bins: Ints) -> tuple[tuple[float, int], ...]:
-    """Return counts by powers of two, without empty ends."""
-    counts = bins.reshape(-1, audit_layout.SIZES_PER_OCTAVE).sum(axis=1)
-    full = np.flatnonzero(counts)
-    if not full.size:
-        return ()
-    out = []
-    for k in range(int(full[0]), int(full[-1]) + 1):
-        start = math.ldexp(1.0, audit_layout.SIZE_LOWEST + k) if k else 0.0
-        out.append((start, int(counts[k])))
-    return tuple(out)

@@ -293,6 +293,20 @@ def test_int8_has_the_scale_of_all_valid_values() -> None:
     assert report.audit.formats["int8"].arithmetic is None
 
 
+def test_half_a_step_of_int8_is_no_power_of_two() -> None:
+    # The largest log-prob is 127, so that the step is 1; then 190.5, and it is 1.5.
+    drift = np.repeat([0.3, 0.6, 0.9], [1, 10, 100])
+    for largest, hidden in ((127.0, 1), (190.5, 11)):
+        new = np.full(111, -1.0)
+        new[-1] = -largest
+        report = ppocli.audit(
+            log_probs=new, old_log_probs=new - drift, advantages=np.ones(111), formats="int8"
+        )
+        metrics = storage(report, "int8").metrics
+        assert metrics["step_p50"] == largest / 127.0
+        assert metrics["below_step_frac"] == hidden / 111
+
+
 def by_sequence(arrays: dict[str, Any], codes: np.ndarray) -> float:
     """The loss with one scale for each column and sequence."""
     stored = [np.empty(codes.size) for _ in range(2)]
