@@ -31,7 +31,8 @@ def evaluate(
 ) -> Audited:  # fmt: skip
     n = len(columns[0])
     names = tuple(dict.fromkeys(one.storage for one in variants))
-    out = Audited.room(n, len(variants), 4, 1, dump=dump)
+    blocks = -(-n // layout.BLOCK)
+    out = Audited.room(n, len(variants), 4, np.full((1, blocks * layout.BLOCK), np.nan), dump=dump)
     workspace = workspace or AuditWorkspace(workers, len(variants))
     workspace.scratch[:] = np.nan  # nothing may depend on what was there
     p = parameters(b) if p is None else p

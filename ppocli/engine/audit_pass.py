@@ -75,6 +75,7 @@ class Audit:
         self.scales = self._wanted_scales()
         self.workspace = audit_layout.AuditWorkspace(n_workers, n)
         self._looking = audit_layout.AuditWorkspace(1, n)
+        self._terms = np.zeros((1 + len(self.same), 0))
         self._check_rules = np.array([PRECISIONS[name].rule for _, name in CHECKS])
         self._same_rules = np.array([PRECISIONS[self.variants[v].storage].rule for v in self.same]).reshape(
             -1, 4
@@ -143,7 +144,10 @@ class Audit:
         live, copied = self._live(columns)
         checked = np.array([self._open(c) for c in range(len(CHECKS))], dtype=np.int64)
         n_blocks = -(-span.n_tokens // layout.BLOCK)
-        out = Audited.room(span.n_tokens, live.size, len(CHECKS), 1 + len(self.same), dump=False)
+        if self._terms.shape[1] < n_blocks * layout.BLOCK:
+            # Kept for all spans: its pages, touched anew each time, would cost more than a format does.
+            self._terms = np.zeros((1 + len(self.same), n_blocks * layout.BLOCK))
+        out = Audited.room(span.n_tokens, live.size, len(CHECKS), self._terms)
         scales = self._scales_of(span)
         audit_blocks(
             self.workspace, columns, mask, span.n_tokens, np.arange(n_blocks), self._parameters,
@@ -154,7 +158,7 @@ class Audit:
         self._file.add_blocks(out.counts, results.reshape(n_blocks, -1), extremes, out.inexact)
         self._file.n_valid += span.n_tokens if not mask.size else int(np.count_nonzero(mask))
         self._keep_ranges(columns, mask)
-        self._add_in_order(out.terms, runs)
+        self._add_in_order(span.n_tokens, runs)
         self._locate_flips(span, source, columns, mask, scales, extremes)
 
     def _live(self, columns: list[NDArray[Any]]) -> tuple[Ints, list[int]]:
@@ -221,14 +225,14 @@ class Audit:
                 self._file.low[k] = min(self._file.low[k], values.min(initial=np.inf))
                 self._file.high[k] = max(self._file.high[k], values.max(initial=-np.inf))
 
-    def _add_in_order(self, terms: Floats, runs: Floats) -> None:
+    def _add_in_order(self, n_tokens: int, runs: Floats) -> None:
         """Add to the sums whose order is that of the input."""
         ordered = self.ordered
-        running.add_running(terms[0], BFLOAT16, ordered.running)
+        running.add_running(self._terms[0, :n_tokens], BFLOAT16, ordered.running)
         running.add_runs(runs, ordered.blocked, ordered.tree, ordered.n_runs)
         ordered.n_runs += runs.shape[0]
         if self.same:
-            running.add_in_format(terms[1:], terms[0], self._same_rules, ordered.same)
+            running.add_in_format(self._terms, n_tokens, self._same_rules, ordered.same)
 
     # ---------------------------------------------------------------------------------------- places
 
@@ -241,7 +245,7 @@ class Audit:
             start, stop = block * layout.BLOCK, min((block + 1) * layout.BLOCK, span.n_tokens)
             cut = [one[start:stop] if one.size else one for one in (*columns, mask)]
             chosen = np.array([REFERENCE, v])
-            out = Audited.room(stop - start, 2, len(CHECKS), 1, dump=True)
+            out = Audited.room(stop - start, 2, len(CHECKS), np.zeros((1, layout.BLOCK)), dump=True)
             table = self._table[chosen]
             table[1, audit_layout.V_TERMS] = -1
             audit_blocks(

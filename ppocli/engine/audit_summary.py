@@ -122,19 +122,20 @@ class _Summary:
         share = (lambda k: k / n) if n else (lambda _: math.nan)
         weight, square = t.total(v, "ratio"), t.total(v, "ratio_sq")
         size = t.total(REFERENCE, "gradient_abs")
+        on, off = t.count(v, "flips_on"), t.count(v, "flips_off")
         out = {name: sign * t.mean(v, total) for name, total, sign in KLS}
         out |= {
             "clip_frac": share(t.count(v, "below") + t.count(v, "above")),
-            "clip_frac_active": share(t.count(v, "active")),
+            "clip_frac_active": share(t.count(REFERENCE, "active") + on - off),
             "ess_frac": weight / n * (weight / square) if n and square else math.nan,
             "ratio_mean": t.mean(v, "ratio"),
             "ratio_min": t.extreme(v, "ratio_min"),
             "ratio_max": t.extreme(v, "ratio_max"),
             "ratio_error_max": t.extreme(v, "ratio_error"),
             "log_ratio_error_max": t.extreme(v, "log_ratio_error"),
-            "clip_flips": t.count(v, "flips_on") + t.count(v, "flips_off"),
-            "clip_flips_on": t.count(v, "flips_on"),
-            "clip_flips_off": t.count(v, "flips_off"),
+            "clip_flips": on + off,
+            "clip_flips_on": on,
+            "clip_flips_off": off,
             "ratio_overflow": t.count(v, "overflow"),
             "ratio_underflow": t.count(v, "underflow"),
             "zero_log_ratio_frac": share(t.count(v, "zero")),

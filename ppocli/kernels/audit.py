@@ -92,7 +92,8 @@ def _audit(
         for run in range(b * BLOCK, stop_of(b * BLOCK, BLOCK, n_tokens), RUN):
             n = stop_of(run, RUN, n_tokens) - run
             live = flags_of(mask, run, n, ones)
-            counted += load_run(addresses, doubles, tail, whole, run, n, live, p, s)
+            n_on = load_run(addresses, doubles, tail, whole, run, n, live, p, s)
+            counted += n_on
             for c in range(checked.size):
                 if checked[c]:
                     rule = (check_rules[c, 0], check_rules[c, 1], check_rules[c, 2], check_rules[c, 3])
@@ -110,9 +111,11 @@ def _audit(
                     in_format(s, n, near, one)
                 if v == 0:
                     keep_reference(s, n)
-                runs[b * RUNS + (run - b * BLOCK) // RUN, v] = add_losses(s, lanes, n)
+                in_float32 = v == 0 or one[V_KIND] != IN_FLOAT64
+                runs[b * RUNS + (run - b * BLOCK) // RUN, v] = add_losses(s, lanes, n, in_float32)
                 if one[V_KIND] != LOSS_ONLY:
-                    add_terms(s, lanes, n, one[V_FLOOR], one[V_CEILING])
+                    signs = with_advantages != 0
+                    add_terms(s, lanes, n, n_on, one[V_FLOOR], one[V_CEILING], near, v == 0, signs)
                 if one[V_TERMS] >= 0.0:
                     give_terms(s, n, row_address(terms, int(one[V_TERMS])), run)
                 if dump.shape[0] > 0:
@@ -142,8 +145,8 @@ class Audited:
         Sums of the losses of each run in float32.
     inexact : (n_blocks, n_checks) int64
         Log-probs that a format does not hold exactly.
-    terms : (n_term_rows, n_tokens in whole runs) float64
-        Losses, NaN where a token does not count.
+    terms : (n_term_rows, at least n_tokens in whole vectors) float64
+        Losses, NaN where a token does not count; nothing is said about what stands behind the span.
     dump : (n_variants * n_dumped, BLOCK) float64, or empty
         Rows of `DUMPED` for the one block that is looked at.
     """
@@ -157,8 +160,10 @@ class Audited:
     dump: Floats
 
     @classmethod
-    def room(cls, n_tokens: int, n_variants: int, n_checks: int, n_terms: int, *, dump: bool) -> Audited:
-        """Return arrays for the results of a span."""
+    def room(
+        cls, n_tokens: int, n_variants: int, n_checks: int, terms: Floats, *, dump: bool = False
+    ) -> Audited:
+        """Return arrays for the results of a span; `terms` may be used again for the next one."""
         n = -(-n_tokens // BLOCK)
         return cls(
             counts=np.zeros(n, dtype=np.int64),
@@ -166,7 +171,7 @@ class Audited:
             extremes=np.zeros((n, n_variants * N_EXTREMES)),
             runs=np.zeros((n * RUNS, n_variants)),
             inexact=np.zeros((n, n_checks), dtype=np.int64),
-            terms=np.full((n_terms, n * BLOCK), np.nan),
+            terms=terms,
             dump=np.full((n_variants * len(DUMPED) if dump else 0, BLOCK), np.nan),
         )
 

@@ -50,6 +50,7 @@ LOWEST = ("ratio_min",)
 HIGHEST = ("ratio_max", "ratio_error", "log_ratio_error", "worst_flip")
 EXTREMES = (*LOWEST, *HIGHEST)
 
+# "loss_abs" and "active" are of the reference only; "loss_float32" is 0 where no step is rounded.
 RESULTS = {name: index for index, name in enumerate((*SUMS, *COUNTS))}
 """What is kept of a variant and a block, to be added up."""
 N_RESULTS = WIDTH * -(-len(RESULTS) // WIDTH)

@@ -67,8 +67,8 @@ X_RATIO_LOW, X_RATIO_HIGH, X_RATIO_ERROR, X_LOG_RATIO_ERROR, X_FLIP = (
 
 
 @inline
-def add_losses(s: int, lanes: int, n: int) -> float:
-    """Add the losses of a run and the clip decisions that flipped; return the sum in float32.
+def add_losses(s: int, lanes: int, n: int, in_float32: bool) -> float:
+    """Add the losses of a run and the clip decisions that flipped; return the sum in float32, or 0.
 
     That sum has eight lanes, folded in float64 and rounded.
     """
@@ -78,9 +78,10 @@ def add_losses(s: int, lanes: int, n: int) -> float:
     for i in range(0, n, WIDTH):
         loss = load(s, LOSS_V + i)
         losses += loss
-        term = narrowed(loss)
-        rounded_losses += term
-        narrow = narrowed(narrow + term)
+        if in_float32:
+            term = narrowed(loss)
+            rounded_losses += term
+            narrow = narrowed(narrow + term)
         was, now = abs(load(s, SIDE + i)) > 0.0, abs(load(s, SIDE_V + i)) > 0.0
         on, off = without(now, was), without(was, now)
         n_on, n_off = n_on + number_of(on), n_off + number_of(off)
@@ -94,8 +95,22 @@ def add_losses(s: int, lanes: int, n: int) -> float:
 
 
 @inline
-def add_terms(s: int, lanes: int, n: int, floor: float, ceiling: float) -> None:
-    """Add everything else about a run: KL terms, ratios, gradients, and what became of them."""
+def add_terms(
+    s: int, lanes: int, n: int, n_on: int, floor: float, ceiling: float, near: bool, first: bool, signs: bool
+) -> None:
+    """Add everything else about a run: KL terms, ratios, gradients, and what became of them.
+
+    Parameters
+    ----------
+    n_on : int
+        Tokens of the run that count. At the others the log-ratio is 0, the ratio 1, the loss 0.
+    near : bool
+        All log-ratios are small: no ratio can overflow or become 0.
+    first : bool
+        This is the reference: the sizes of its losses are added, and its active clips.
+    signs : bool
+        Advantages are stored too, so that gradients can change sign.
+    """
     k1 = k2 = k3 = ratios = squares = sizes = slopes = slope_errors = errors = shifts = broadcast(0.0)
     lows, highs = broadcast(np.inf), broadcast(-np.inf)
     n_below = n_above = n_active = n_over = n_under = n_zero = n_to_zero = 0
@@ -106,7 +121,9 @@ def add_terms(s: int, lanes: int, n: int, floor: float, ceiling: float) -> None:
         k1 += x
         k2 += load(s, K2_V + i)
         k3 += load(s, K3_V + i)
-        sizes += abs(load(s, LOSS_V + i))
+        if first:
+            sizes += abs(load(s, LOSS_V + i))
+            n_active += number_of(abs(load(s, SIDE_V + i)) > 0.0)
         ratios = where(on, ratios + ratio, ratios)
         squares = where(on, fma(ratio, ratio, squares), squares)
         lows, highs = least(where(on, ratio, np.inf), lows), greatest(where(on, ratio, -np.inf), highs)
@@ -114,18 +131,19 @@ def add_terms(s: int, lanes: int, n: int, floor: float, ceiling: float) -> None:
         errors = greatest(abs(ratio - was) * load(s, INVERSE + i), errors)
         shifts = greatest(abs(x - was_x), shifts)
         n_below, n_above = n_below + number_of(ratio < floor), n_above + number_of(ratio > ceiling)
-        n_over += number_of(without(was < np.inf, abs(ratio) < np.inf))
-        n_under += number_of((ratio == 0.0) & (was > 0.0))
-        zero = on & (x == 0.0)
+        if not near:
+            n_over += number_of(without(was < np.inf, abs(ratio) < np.inf))
+            n_under += number_of((ratio == 0.0) & (was > 0.0))
+        zero = x == 0.0
         n_zero, n_to_zero = n_zero + number_of(zero), n_to_zero + number_of(zero & (abs(was_x) > 0.0))
-        n_active += number_of(abs(load(s, SIDE_V + i)) > 0.0)
         slope, old_slope = load(s, GRADIENT_V + i), load(s, GRADIENT + i)
         slopes += abs(slope)
         slope_errors += abs(slope - old_slope)
         there, remains = abs(old_slope) > 0.0, abs(slope) > 0.0
         n_vanished += number_of(there & (slope == 0.0))
         n_appeared += number_of(without(remains, there))
-        n_reversed += number_of(slope * old_slope < 0.0)
+        if signs:
+            n_reversed += number_of(slope * old_slope < 0.0)
     add_to(s, lanes + A_LOSS_ABS, sizes)
     add_to(s, lanes + A_LOG_RATIO, k1)
     add_to(s, lanes + A_K2, k2)
@@ -143,7 +161,7 @@ def add_terms(s: int, lanes: int, n: int, floor: float, ceiling: float) -> None:
     count_to(s, lanes + A_ACTIVE, n_active)
     count_to(s, lanes + A_OVERFLOW, n_over)
     count_to(s, lanes + A_UNDERFLOW, n_under)
-    count_to(s, lanes + A_ZERO, n_zero)
+    count_to(s, lanes + A_ZERO, n_zero - (((n + WIDTH - 1) & -WIDTH) - n_on))
     count_to(s, lanes + A_TO_ZERO, n_to_zero)
     count_to(s, lanes + A_VANISHED, n_vanished)
     count_to(s, lanes + A_APPEARED, n_appeared)

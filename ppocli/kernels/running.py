@@ -92,23 +92,22 @@ def add_running(terms: Floats, bfloat16: Floats, state: Floats) -> None:
 
 
 @jit
-def add_in_format(terms: Floats, counts: Floats, rules: Floats, sums: Floats) -> None:
+def add_in_format(terms: Floats, n: int, rules: Floats, sums: Floats) -> None:
     """Add terms to sums that are rounded to a format after each addition.
 
     Parameters
     ----------
-    terms : (n_sums, n) float64
-    counts : (n,) float64
-        NaN where a token does not count.
+    terms : (1 + n_sums, at least n) float64
+        The first row only says which of the n tokens do not count: it is NaN there.
     rules : (n_sums, 4) float64
     sums : (n_sums,) float64
         Added to.
     """
-    for i in range(counts.size):
-        if counts[i] == counts[i]:
+    for i in range(n):
+        if terms[0, i] == terms[0, i]:
             for v in range(sums.size):
                 rule = (rules[v, 0], rules[v, 1], rules[v, 2], rules[v, 3])
-                sums[v] = rounded(sums[v] + terms[v, i], rule)
+                sums[v] = rounded(sums[v] + terms[1 + v, i], rule)
 
 
 @jit

@@ -89,7 +89,8 @@ def test_sums_in_a_format(name: str) -> None:
     counts = np.where(np.arange(400) % 9 == 0, np.nan, 0.0)
     rules = np.array([PRECISIONS[name].rule] * 2)
     sums = np.zeros(2)
-    running.add_in_format(np.stack([terms, -terms]), counts, rules, sums)
+    behind = np.full((3, 7), np.nan)
+    running.add_in_format(np.hstack([np.stack([counts, terms, -terms]), behind]), 400, rules, sums)
     total = 0.0
     for term in terms[np.isfinite(counts)].tolist():
         exact = total + term
