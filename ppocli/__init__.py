@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditReport as AuditReport
     from ppocli.core.check_report import CheckReport as CheckReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.audit import audit as audit
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.gate import check as check
@@ -21,22 +23,26 @@ if TYPE_CHECKING:
     from ppocli.errors import PpoCliError as PpoCliError
 
 _HOMES = {
+    "AuditReport": "ppocli.core.audit_report",
     "CheckReport": "ppocli.core.check_report",
     "check": "ppocli.engine.gate",
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "audit": "ppocli.engine.audit",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
 __all__ = [
+    "AuditReport",
     "CheckReport",
     "EvalReport",
     "ExitCode",
     "LossSpec",
     "PpoCliError",
+    "audit",
     "check",
     "evaluate",
     "inspect_files",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditResult
 
 SCHEMA_VERSION = "1"
 
@@ -159,6 +162,8 @@ class EvalReport:
         With `like`: the framework's own metrics.
     run : mapping
         All that is not deterministic: times, threads, versions.
+    audit : AuditResult, optional
+        What lower precision would have done to the loss, where that was asked for.
     """
 
     settings: Mapping[str, Any]
@@ -173,6 +178,7 @@ class EvalReport:
     like: LikeReport | None = None
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
+    audit: AuditResult | None = None
 
     @property
     def status(self) -> str:
@@ -187,7 +193,10 @@ class EvalReport:
         """Return the document that `-f json` prints; keys without content are left out."""
         from ppocli import __version__
 
-        body = asdict(self)
+        body = asdict(replace(self, audit=None))
+        if self.audit is not None:
+            body["audit"] = self.audit.to_dict()
+            body["nulls"] |= {name: asdict(note) for name, note in self.audit.nulls().items()}
         run = body.pop("run")
         exit_code = body.pop("exit_code")
         head = {
@@ -207,7 +216,7 @@ def _without_none(body: dict[str, Any]) -> dict[str, Any]:
     """Drop absent fields of places and notes; a None in `metrics` or `settings` is a value and stays."""
     out: dict[str, Any] = {}
     for key, value in body.items():
-        if key in ("metrics", "settings"):
+        if key in ("metrics", "settings", "audit"):
             out[key] = value
         else:
             out[key] = _prune(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ppocli.core.audit_schema import NULL_NAMES, audit_parts, audit_schema, audit_settings
 from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
@@ -37,7 +38,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `-f json` of `ppocli eval`, `check` and `inspect`.
+    """Return the schema of the documents that `-f json` prints.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -45,10 +46,14 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "inspect", "parity")],
+        "oneOf": [
+            {"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "audit_report", "inspect", "parity")
+        ],
         "$defs": {
             "eval": _eval("eval", {}),
             "check": _eval("check", {"checks": checks_schema(), "gate": gate_schema()}),
+            "audit_report": _audit_report(),
+            "audit": audit_schema(),
             "inspect": _inspect(),
             "parity": _parity(),
             "file": file_schema(),
@@ -98,9 +103,17 @@ def _eval(kind: str, more: Schema) -> Schema:
                 "additionalProperties": {"$ref": "#/$defs/place"},
             },
             "like": {"$ref": "#/$defs/like"},
+            "audit": {"$ref": "#/$defs/audit"},
         },
-        optional=("groups", "worst", "places", "like"),
+        optional=("groups", "worst", "places", "like", "audit"),
     )
+
+
+def _audit_report() -> Schema:
+    """Return the schema of the document of `ppocli audit`."""
+    of_eval = _eval("audit", audit_parts())["properties"]
+    kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst", "like")}
+    return _object(kept, optional=("places", "reduction"))
 
 
 def _inspect() -> Schema:
@@ -184,8 +197,8 @@ def _settings() -> Schema:
         properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
     reading = _reading()
     decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
-    optional = (*reading, *decided)
-    return _object({**properties, **reading, **decided}, optional=optional)
+    optional = (*reading, *decided, *audit_settings())
+    return _object({**properties, **reading, **decided, **audit_settings()}, optional=optional)
 
 
 def _reading() -> Schema:
@@ -256,7 +269,7 @@ def _nulls() -> Schema:
     names += [f"{BY_AGGREGATION}.{aggregation}" for aggregation in AGGREGATIONS]
     twins = [f"{metric.name}_finite" for metric in METRICS.values() if metric.needs]
     twins += [f"{BY_AGGREGATION}_finite.{aggregation}" for aggregation in AGGREGATIONS]
-    known = {"enum": [*names, *twins]}
+    known = {"anyOf": [{"enum": [*names, *twins]}, {"pattern": NULL_NAMES}]}
     return {"type": "object", "propertyNames": known, "additionalProperties": _note()}
 
 
