@@ -25,15 +25,18 @@ from ppocli.kernels.audit_layout import (
     NEW,
     OLD,
     RUNS,
+    USED,
+    USED_F,
     V_CEILING,
+    V_CLAMP,
     V_FLOOR,
     V_FORMAT,
     V_KIND,
     V_TERMS,
     AuditWorkspace,
 )  # fmt: skip
-from ppocli.kernels.audit_losses import in_float64, in_format, is_near, keep_reference
-from ppocli.kernels.audit_rows import count_inexact, keep_sizes, load_run, store_run
+from ppocli.kernels.audit_losses import in_float64, in_format, keep_reference
+from ppocli.kernels.audit_rows import count_inexact, keep_sizes, load_run, store_advantages, store_log_probs
 from ppocli.kernels.audit_sums import (
     DUMPED_ROWS,
     add_losses,
@@ -98,17 +101,20 @@ def _audit(
                 if checked[c]:
                     rule = (check_rules[c, 0], check_rules[c, 1], check_rules[c, 2], check_rules[c, 3])
                     inexact[b, c] += count_inexact(s, n, NEW if c & 1 == 0 else OLD, rule)
-            held, near = -1, False
+            held, near, again, used = -1, False, False, USED_F if with_advantages else USED
             for v in range(n_variants):
                 lanes, one = LANES + v * LANES_PER_VARIANT, variants[v]
                 if int(one[V_FORMAT]) != held:
                     held = int(one[V_FORMAT])
-                    store_run(s, n, run, formats[held], scales, with_advantages, p)
-                    near = is_near(s, n)
+                    again = False
+                    near = store_log_probs(s, n, run, formats[held], scales)
+                    if with_advantages:
+                        store_advantages(s, n, run, formats[held], scales, p)
                 if one[V_KIND] == IN_FLOAT64:
-                    in_float64(s, n, near, one)
+                    in_float64(s, n, used, near, one)
                 else:
-                    in_format(s, n, near, one)
+                    in_format(s, n, used, near, again and one[V_CLAMP] == np.inf, one)
+                again = one[V_KIND] == IN_FLOAT64
                 if v == 0:
                     keep_reference(s, n)
                 in_float32 = v == 0 or one[V_KIND] != IN_FLOAT64

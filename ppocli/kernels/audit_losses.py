@@ -18,7 +18,6 @@ from ppocli.kernels.audit_layout import (
     OLD_F,
     RATIO_V,
     SIDE_V,
-    USED_F,
     V_BEYOND,
     V_BOTTOM,
     V_CEILING,
@@ -34,23 +33,10 @@ from ppocli.kernels.audit_layout import (
     V_TOP,
 )  # fmt: skip
 from ppocli.kernels.layout import RUN, WIDTH, Floats
-from ppocli.kernels.math import NEAR, exp, exp_and_expm1_minus_x, exp_and_expm1_minus_x_near_0
+from ppocli.kernels.math import exp, exp_and_expm1_minus_x, exp_and_expm1_minus_x_near_0
 from ppocli.kernels.memory import load, store
 from ppocli.kernels.rounding import Rule, rounded_step
-from ppocli.kernels.vector import Flags, Vector, any_of, broadcast, greatest, least, narrowed, where, without
-
-SHORT = 0.98 * NEAR
-"""Up to here a log-ratio, rounded to a format of arithmetic, stays below `NEAR`: a step is at most 2^-7."""
-
-
-@inline
-def is_near(s: int, n: int) -> bool:
-    """Whether all log-ratios of the stored columns are so small that their exp is short."""
-    far = broadcast(0.0)
-    for i in range(0, n, WIDTH):
-        x = abs(load(s, NEW_F + i) - load(s, OLD_F + i))
-        far = where(x < SHORT, far, 1.0)  # NaN is far
-    return not any_of(far > 0.0)
+from ppocli.kernels.vector import Flags, Vector, all_of, broadcast, greatest, least, narrowed, where, without
 
 
 @inline
@@ -72,8 +58,10 @@ def _put(
 
 
 @inline
-def in_float64(s: int, n: int, near: bool, v: Floats) -> None:
+def in_float64(s: int, n: int, used: int, near: bool, v: Floats) -> None:
     """Losses of the stored columns, no step rounded but to float64; the formulas are those of `policy`.
+
+    `used` is the row of the advantages.
 
     `least` and `greatest` have the ratio last, so that a NaN stays one.
     """
@@ -85,7 +73,7 @@ def in_float64(s: int, n: int, near: bool, v: Floats) -> None:
             raw, k3 = exp_and_expm1_minus_x_near_0(x)
         else:
             raw, k3 = exp_and_expm1_minus_x(x)
-        ratio, cost = _clamped(x, raw, clamp, bottom, top), -load(s, USED_F + i)
+        ratio, cost = _clamped(x, raw, clamp, bottom, top), -load(s, used + i)
         low, high = (ratio < floor) & (cost > 0.0), (ratio > ceiling) & (cost < 0.0)
         free, held = ratio * cost, least(delta, ratio)
         clipped = least(ceiling, greatest(floor, ratio)) * cost
@@ -107,11 +95,14 @@ def _step(x: Vector, is_float32: bool, rule: Rule) -> Vector:
 
 
 @inline
-def in_format(s: int, n: int, near: bool, v: Floats) -> None:
+def in_format(s: int, n: int, used: int, near: bool, again: bool, v: Floats) -> None:
     """Losses of the stored columns, each step rounded to the format of the arithmetic.
 
     Nothing is selected: 0 times infinity is NaN, as it is in a trainer. The clipped branch is active where
     its product is strictly the worse one, which after rounding is not the same as a ratio outside.
+
+    `again`: the rows hold what `in_float64` found for the same columns, without a clamp. Log-probs that are
+    close differ by a number of their format, so that the exp is mostly the same.
     """
     rule = (v[V_FACTOR], v[V_POWER], v[V_LIMIT], v[V_BEYOND])
     narrow, whole_set = v[V_FLOAT32] > 0.0, v[V_KIND] != LOSS_ONLY
@@ -119,10 +110,16 @@ def in_format(s: int, n: int, near: bool, v: Floats) -> None:
     clamp, bottom, top = v[V_CLAMP], v[V_BOTTOM], v[V_TOP]
     with_delta, with_dual = delta < np.inf, dual < np.inf
     for i in range(0, n, WIDTH):
-        x = _step(load(s, NEW_F + i) - load(s, OLD_F + i), narrow, rule)
-        power = exp_and_expm1_minus_x_near_0(x)[0] if near else exp(x)
+        difference = load(s, NEW_F + i) - load(s, OLD_F + i)
+        x = _step(difference, narrow, rule)
+        if again and all_of(x == difference):
+            power = load(s, RATIO_V + i)
+        elif near:
+            power = exp_and_expm1_minus_x_near_0(x)[0]
+        else:
+            power = exp(x)
         raw = _step(power, narrow, rule)
-        ratio, cost = _clamped(x, raw, clamp, bottom, top), -_step(load(s, USED_F + i), narrow, rule)
+        ratio, cost = _clamped(x, raw, clamp, bottom, top), -_step(load(s, used + i), narrow, rule)
         free = _step(ratio * cost, narrow, rule)
         clipped = _step(least(ceiling, greatest(floor, ratio)) * cost, narrow, rule)
         held = free

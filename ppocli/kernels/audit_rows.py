@@ -36,9 +36,10 @@ from ppocli.kernels.load import read
 from ppocli.kernels.loops import ADV as ADV_COLUMN
 from ppocli.kernels.loops import NEW as NEW_COLUMN
 from ppocli.kernels.loops import OLD as OLD_COLUMN
+from ppocli.kernels.math import NEAR
 from ppocli.kernels.memory import load, load_flags, load_float32, store, store_low16
 from ppocli.kernels.rounding import Rule, rounded, scaled
-from ppocli.kernels.vector import bits, broadcast, greatest, least, number_of, where
+from ppocli.kernels.vector import Vector, any_of, bits, broadcast, greatest, least, number_of, where
 
 SMALLEST, LARGEST = 2.0**SIZE_LOWEST, np.nextafter(2.0**SIZE_HIGHEST, 0.0)
 OFFSET, SHIFT = np.uint64(SIZE_OFFSET), np.uint64(SIZE_SHIFT)
@@ -89,38 +90,49 @@ def keep_sizes(s: int, n: int, of_new: int, of_log_ratio: int, at: int) -> None:
         store_low16(of_log_ratio, at + i, (bits(size) >> SHIFT) - OFFSET)
 
 
-@inline
-def _store_column(
-    s: int, n: int, source: int, target: int, kind: int, rule: Rule, scale: float, scales: int, start: int
-) -> None:
-    """Write what a storage format leaves of a row."""
-    for i in range(0, n, WIDTH):
-        x = load(s, source + i)
-        if kind == EXACT:
-            y = x
-        elif kind == FLOATING:
-            y = rounded(x, rule)
-        elif kind == SCALED:
-            y = scaled(x, broadcast(scale))
-        else:
-            y = scaled(x, load_float32(scales, start + i))
-        store(s, target + i, y)
+SHORT = 0.98 * NEAR
+"""Up to here a log-ratio, rounded to a format of arithmetic, stays below `NEAR`: a step is at most 2^-7."""
 
 
 @inline
-def store_run(s: int, n: int, start: int, one: Floats, scales: Ints, with_advantages: int, p: Floats) -> None:
-    """Write what a storage format leaves of the columns of a run."""
+def _stored(x: Vector, kind: int, rule: Rule, scale: float, scales: int, at: int) -> Vector:
+    """Return what a storage format leaves of eight values."""
+    y = x
+    if kind == FLOATING:
+        y = rounded(x, rule)
+    elif kind == SCALED:
+        y = scaled(x, broadcast(scale))
+    elif kind != EXACT:
+        y = scaled(x, load_float32(scales, at))
+    return y
+
+
+@inline
+def store_log_probs(s: int, n: int, start: int, one: Floats, scales: Ints) -> bool:
+    """Write what a storage format leaves of the log-probs of a run; return whether they are all close.
+
+    That is so where all log-ratios are so small that their exp is short.
+    """
     kind = int(one[F_KIND])
     rule = (one[F_FACTOR], one[F_POWER], one[F_LIMIT], one[F_BEYOND])
-    for c in range(2 + with_advantages):
-        source = NEW if c == 0 else OLD if c == 1 else ADV
-        target = NEW_F if c == 0 else OLD_F if c == 1 else USED_F
-        scale = one[F_SCALE_NEW] if c == 0 else one[F_SCALE_OLD] if c == 1 else one[F_SCALE_ADV]
-        _store_column(s, n, source, target, kind, rule, scale, scales[c], start)
-    shift, divisor = p[P_SHIFT], p[P_SCALE]
+    scale_new, scale_old = one[F_SCALE_NEW], one[F_SCALE_OLD]
+    scales_new, scales_old = scales[0], scales[1]
+    far = broadcast(0.0)
     for i in range(0, n, WIDTH):
-        used = load(s, USED + i)
-        if with_advantages:
-            on = load(s, ON + i) > 0.0
-            used = where(on, (load(s, USED_F + i) - shift) / divisor, 0.0)
-        store(s, USED_F + i, used)
+        new = _stored(load(s, NEW + i), kind, rule, scale_new, scales_new, start + i)
+        old = _stored(load(s, OLD + i), kind, rule, scale_old, scales_old, start + i)
+        store(s, NEW_F + i, new)
+        store(s, OLD_F + i, old)
+        far = where(abs(new - old) < SHORT, far, 1.0)  # NaN is far
+    return not any_of(far > 0.0)
+
+
+@inline
+def store_advantages(s: int, n: int, start: int, one: Floats, scales: Ints, p: Floats) -> None:
+    """Write what a storage format leaves of the advantages of a run, as they are then used."""
+    kind = int(one[F_KIND])
+    rule = (one[F_FACTOR], one[F_POWER], one[F_LIMIT], one[F_BEYOND])
+    scale, each, shift, divisor = one[F_SCALE_ADV], scales[2], p[P_SHIFT], p[P_SCALE]
+    for i in range(0, n, WIDTH):
+        adv = _stored(load(s, ADV + i), kind, rule, scale, each, start + i)
+        store(s, USED_F + i, where(load(s, ON + i) > 0.0, (adv - shift) / divisor, 0.0))
