@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditReport as AuditReport
     from ppocli.core.check_report import CheckReport as CheckReport
     from ppocli.core.drift_report import DriftReport as DriftReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.audit import audit as audit
     from ppocli.engine.drift import drift as drift
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ppocli.errors import PpoCliError as PpoCliError
 
 _HOMES = {
+    "AuditReport": "ppocli.core.audit_report",
     "CheckReport": "ppocli.core.check_report",
     "check": "ppocli.engine.gate",
     "DriftReport": "ppocli.core.drift_report",
@@ -31,17 +34,20 @@ _HOMES = {
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
     "drift": "ppocli.engine.drift",
+    "audit": "ppocli.engine.audit",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
 __all__ = [
+    "AuditReport",
     "CheckReport",
     "DriftReport",
     "EvalReport",
     "ExitCode",
     "LossSpec",
     "PpoCliError",
+    "audit",
     "check",
     "drift",
     "evaluate",

@@ -202,7 +202,7 @@ def settings_of(
     own : mapping of option to kind
         The options of this command that a file may set.
     commands : callable
-        Returns those of every command; called only where a key is none of `own`.
+        Returns those of every command; called only where a key is none of `own`, or holds a table.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def settings_of(
             if "columns" in own.values():
                 option = next(name for name, kind in own.items() if kind == "columns")
                 out[option] = pairs, file.where(key)
-        elif _is_key(own, key):
+        elif _is_key(own, key) and not (isinstance(value, dict) and key in commands()):
             out[key] = _converted(file, (key,), own[key], value), file.where(key)
         elif key != command and not _is_elsewhere(key, value, commands()):
             known = {
@@ -225,7 +225,10 @@ def settings_of(
             raise file.problem((key,), "no such setting", _nearest(key, {*known, *commands(), COLUMNS}))
     table = file.values.get(command, {})
     if not isinstance(table, dict):
-        raise file.problem((command,), f"a table, not {_named(table)}")
+        # --audit is an option of one command and the name of another.
+        if not any(_is_key(kinds, command) for kinds in commands().values()):
+            raise file.problem((command,), f"a table, not {_named(table)}")
+        table = {}
     for key, value in table.items():
         if not _is_key(own, key):
             raise file.problem((command, key), "no such setting", _nearest(key, own))

@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
         "ppocli.cli.parity", "every framework's loss, clip fraction and KL on the same rollouts", True
     ),
     "drift": Command("ppocli.cli.drift", "two columns of log-probs compared: trainer and sampler", True),
+    "audit": Command("ppocli.cli.audit", "what lower precision would have done to the loss", True),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(

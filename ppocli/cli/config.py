@@ -113,7 +113,7 @@ def _parsed(command: str, arguments: list[str]) -> tuple[Configuration, Mapping[
 def _checks(command: str, settings: Configuration, groups: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
     """Yield what a command does with its options before it reads anything."""
     for group in groups.values():
-        for method in ("loss_spec", "read_options", "check"):
+        for method in ("loss_spec", "read_options", "audit_options", "check"):
             if hasattr(group, method):
                 yield getattr(group, method)
         if hasattr(group, "gate"):

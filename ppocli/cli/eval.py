@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppocli.cli.failures import notice
-
 # The classes are read at run time, by `flatten`.
+from ppocli.cli.audit_options import AuditInPassing  # noqa: TC001
+from ppocli.cli.failures import notice
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, Sources  # noqa: TC001
 from ppocli.cli.output import plan
@@ -45,11 +45,12 @@ def run(
     sources: Sources,
     data: DataOptions,
     objective: ObjectiveOptions,
+    auditing: AuditInPassing,
     output: OutputOptions,
     execution: RunOptions,
 ) -> int:
     """Evaluate the files, write the result, return the exit code."""
-    spec, reading = objective.loss_spec(), data.read_options()
+    spec, reading, audit = objective.loss_spec(), data.read_options(), auditing.audit_options()
     execution.check()
     check_rows(output)
     destination = plan(output, sources.paths, silent=execution.is_silent)
@@ -71,6 +72,7 @@ def run(
             skip_bad=data.skip_bad,
             progress=progress,
             like=objective.like,
+            audit=audit,
         )
     finally:
         progress.finish()

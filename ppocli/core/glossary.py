@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ppocli.core.audit_metrics import AUDIT_METRICS, AuditMetric
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.metrics import METRICS, Metric
 from ppocli.core.objective_texts import OBJECTIVE_TEXTS
+from ppocli.core.precision import PRECISIONS, Precision
 from ppocli.core.presets import FAMILIES, Preset, all_presets, preset
 from ppocli.core.profiles import PROFILES
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
@@ -72,6 +74,10 @@ def explain(name: str) -> list[str]:
         return _rule(RULES[name.upper()])
     if name in PROFILES:
         return PROFILES[name].lines()
+    if name in AUDIT_METRICS:
+        return _audit_metric(AUDIT_METRICS[name])
+    if name in PRECISIONS:
+        return _precision(PRECISIONS[name])
     return _column(name)
 
 
@@ -90,6 +96,8 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
         ),
         ("Findings", [(rule.code, rule.title) for rule in RULES.values()]),
         ("Profiles of ppocli check", [(one.name, one.text) for one in PROFILES.values()]),
+        ("Metrics of an audit", [(n, one.text) for n, one in AUDIT_METRICS.items() if n not in METRICS]),
+        ("Number formats", [(one.name, one.text) for one in PRECISIONS.values()]),
     ]
 
 
@@ -210,6 +218,19 @@ def _rule(rule: Rule) -> list[str]:
     ]
 
 
+def _audit_metric(metric: AuditMetric) -> list[str]:
+    """Explain a number that an audit reports for a format."""
+    unit = f", {_UNITS[metric.unit]}" if metric.unit in _UNITS else ""
+    questions = " and ".join(metric.questions)
+    return [f"{metric.name}: metric of an audit{unit}", f"{metric.text}.", f"Questions: {questions}."]
+
+
+def _precision(one: Precision) -> list[str]:
+    """Explain a number format."""
+    use = "storage and arithmetic" if one.arithmetic else "storage"
+    return [f"{one.name}: number format", f"{one.text}.", f"Bytes: {one.n_bytes}. Audited: {use}."]
+
+
 def _column(name: str) -> list[str]:
     """Explain the name of a column that is not itself a role."""
     lowered = name.lower()
@@ -226,5 +247,6 @@ def _column(name: str) -> list[str]:
     names = [
         *(*METRICS, *DRIFT_METRICS, *ROLES, *AGGREGATIONS),
         *(*OBJECTIVE_TEXTS, *SETTINGS, *FAMILIES, *RULES, *PROFILES),
+        *(*AUDIT_METRICS, *PRECISIONS),
     ]
     raise UsageProblem(f"nothing is known by the name '{name}'", hint=nearest(name, names))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditResult
 
 SCHEMA_VERSION = "1"
 
@@ -162,6 +165,8 @@ class EvalReport:
         All that is not deterministic: times, threads, versions.
     drift : mapping
         The trainer against the sampler, where a rollout column is there: `a`, `b`, `metrics`, `nulls`.
+    audit : AuditResult, optional
+        What lower precision would have done to the loss, where that was asked for.
     """
 
     settings: Mapping[str, Any]
@@ -177,6 +182,7 @@ class EvalReport:
     exit_code: int = 0
     run: Mapping[str, Any] = field(default_factory=dict)
     drift: Mapping[str, Any] = field(default_factory=dict)
+    audit: AuditResult | None = None
 
     @property
     def status(self) -> str:
@@ -191,7 +197,10 @@ class EvalReport:
         """Return the document that `-f json` prints; keys without content are left out."""
         from ppocli import __version__
 
-        body = asdict(self)
+        body = asdict(replace(self, audit=None))
+        if self.audit is not None:
+            body["audit"] = self.audit.to_dict()
+            body["nulls"] |= {name: asdict(note) for name, note in self.audit.nulls().items()}
         run = body.pop("run")
         exit_code = body.pop("exit_code")
         head = {
@@ -211,7 +220,7 @@ def _without_none(body: dict[str, Any]) -> dict[str, Any]:
     """Drop absent fields of places and notes; a None in `metrics` or `settings` is a value and stays."""
     out: dict[str, Any] = {}
     for key, value in body.items():
-        if key in ("metrics", "settings"):
+        if key in ("metrics", "settings", "audit"):
             out[key] = value
         else:
             out[key] = pruned(value)

@@ -99,6 +99,27 @@ RULES: dict[str, Rule] = {
             "outside its extremes",
         ),
         Rule(
+            "PPO201",
+            "info",
+            "a log-prob column holds only numbers of a narrow format",
+            "an audit bounds storage from here on, and says nothing of the computation that made the column",
+            "log-probs typed by hand, or a column with few different values",
+        ),
+        Rule(
+            "PPO202",
+            "info",
+            "storage in a narrow format flips clip decisions",
+            "store log-probs in a wider format; the audit recommends the cheapest that flips none",
+            "log-probs are not going to be stored in that format",
+        ),
+        Rule(
+            "PPO203",
+            "info",
+            "storage in a narrow format rounds much of the drift to 0",
+            "store log-probs in a wider format: KL and ratios of such columns show the format's steps",
+            "log-probs are not going to be stored in that format",
+        ),
+        Rule(
             "PPO210",
             "info",
             "the KL is too small for float32 arithmetic",

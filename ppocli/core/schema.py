@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ppocli.core import drift_schema
+from ppocli.core.audit_schema import NULL_NAMES, audit_parts, audit_schema, audit_settings
 from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
 from ppocli.core.metrics import METRICS, Metric
@@ -46,11 +47,16 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "drift", "inspect", "parity")],
+        "oneOf": [
+            {"$ref": f"#/$defs/{kind}"}
+            for kind in ("eval", "check", "drift", "audit_report", "inspect", "parity")
+        ],
         "$defs": {
             "eval": _eval("eval", {}),
             "check": _eval("check", {"checks": checks_schema(), "gate": gate_schema()}),
             "drift": _drift(),
+            "audit_report": _audit_report(),
+            "audit": audit_schema(),
             "inspect": _inspect(),
             "parity": _parity(),
             "file": file_schema(),
@@ -102,8 +108,9 @@ def _eval(kind: str, more: Schema) -> Schema:
                 "additionalProperties": {"$ref": "#/$defs/place"},
             },
             "like": {"$ref": "#/$defs/like"},
+            "audit": {"$ref": "#/$defs/audit"},
         },
-        optional=("groups", "worst", "places", "like", "drift"),
+        optional=("groups", "worst", "places", "like", "drift", "audit"),
     )
 
 
@@ -111,6 +118,13 @@ def _drift() -> Schema:
     """Return the schema of the document of `ppocli drift`."""
     properties, optional = drift_schema.properties(_reading())
     return _object({**_head("drift"), **properties}, optional=optional)
+
+
+def _audit_report() -> Schema:
+    """Return the schema of the document of `ppocli audit`."""
+    of_eval = _eval("audit", audit_parts())["properties"]
+    kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst", "like", "drift")}
+    return _object(kept, optional=("places", "reduction"))
 
 
 def _inspect() -> Schema:
@@ -194,8 +208,8 @@ def _settings() -> Schema:
         properties[one.name] = {"enum": list(allowed[one.name])} if one.name in allowed else {"type": types}
     reading = _reading()
     decided: Schema = {"adv_norm_mean": _NUMBER, "adv_norm_std": _NUMBER, "adv_norm_note": _TEXT}
-    optional = (*reading, *decided)
-    return _object({**properties, **reading, **decided}, optional=optional)
+    optional = (*reading, *decided, *audit_settings())
+    return _object({**properties, **reading, **decided, **audit_settings()}, optional=optional)
 
 
 def _reading() -> Schema:
@@ -266,7 +280,7 @@ def _nulls() -> Schema:
     names += [f"{BY_AGGREGATION}.{aggregation}" for aggregation in AGGREGATIONS]
     twins = [f"{metric.name}_finite" for metric in METRICS.values() if metric.needs]
     twins += [f"{BY_AGGREGATION}_finite.{aggregation}" for aggregation in AGGREGATIONS]
-    known = {"enum": [*names, *twins]}
+    known = {"anyOf": [{"enum": [*names, *twins]}, {"pattern": NULL_NAMES}]}
     return {"type": "object", "propertyNames": known, "additionalProperties": _note()}
 
 

@@ -19,6 +19,7 @@ from ppocli.kernels import layout, merge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.cut import Cut
     from ppocli.engine.dirty import Bools
     from ppocli.engine.span import Span
@@ -50,6 +51,7 @@ class FileAccumulator:
         worst: WorstTokens,
         micro: MicroBatches | None = None,
         base_row: int = 0,
+        audit: Audit | None = None,
     ) -> None:
         self.path = path
         self.plan = plan
@@ -57,6 +59,7 @@ class FileAccumulator:
         self.worst = worst
         self.micro = micro or MicroBatches(0)
         self.base_row = base_row
+        self.audit = audit
         self.totals = Totals(roles=plan.roles, n_files=1)
         self.sequences: SequenceStage | None = None
         workspace.bins[:] = 0
@@ -87,6 +90,8 @@ class FileAccumulator:
         suspects.look(blocks, totals, lambda token: self.place(span, token))
         self._keep_extremes(blocks)
         self.worst.offer(self, blocks)
+        if self.audit is not None:
+            self.audit.add(span, self)
         sequences.add(span, blocks.cut, blocks.pieces)
 
     def finish(self) -> Totals:

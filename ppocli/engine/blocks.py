@@ -38,7 +38,7 @@ class Blocks:
         self.bad_extras = np.zeros(self.n, dtype=np.int64)
         self.positive = np.zeros(self.n, dtype=np.int64)
         self._columns = [
-            _widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS
+            widened_half(stored(span, role)) if role in plan.roles else NOTHING for role in COLUMNS
         ]
         self._mask = span.arrays.get("mask", NOTHING)
 
@@ -174,7 +174,7 @@ def stored_of(arrays: dict[str, NDArray[Any]], role: str) -> NDArray[Any]:
     return arrays[name]
 
 
-def _widened_half(values: NDArray[Any]) -> NDArray[Any]:
+def widened_half(values: NDArray[Any]) -> NDArray[Any]:
     """Widen float16, and the bits of bfloat16, to float32, exactly."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)
@@ -183,4 +183,4 @@ def _widened_half(values: NDArray[Any]) -> NDArray[Any]:
 
 def widened(values: NDArray[Any]) -> Floats:
     """Widen to float64, exactly."""
-    return _widened_half(values).astype(np.float64)
+    return widened_half(values).astype(np.float64)

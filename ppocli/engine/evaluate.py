@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
@@ -20,8 +21,9 @@ from ppocli.engine.reading import ID_ROLES, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from ppocli.core.audit_spec import AuditOptions
     from ppocli.engine.passes import Passes
     from ppocli.engine.summary import Summary
 
@@ -37,6 +39,8 @@ class Run:
     skip_bad: bool
     paths: Sequence[str]
     reading: Mapping[str, Any]
+    audit: AuditOptions | None = None
+    only: Collection[str] | None = None
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
@@ -85,6 +89,8 @@ def evaluate_files(
     progress: Progress | None = None,
     required_roles: Sequence[str] = MAIN_ROLES,
     like: str | None = None,
+    audit: AuditOptions | None = None,
+    only: Collection[str] | None = None,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -110,6 +116,10 @@ def evaluate_files(
     like : str, optional
         A preset (`ppocli.core.presets`): its metrics are reported under its own names. `spec` is the loss in
         any case.
+    audit : AuditOptions, optional
+        Also recompute the loss in other precisions.
+    only : collection of str, optional
+        Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
 
     Returns
     -------
@@ -119,9 +129,12 @@ def evaluate_files(
     ------
     InputError, EmptyInput, UsageProblem
     """
+    spec = spec or LossSpec()
+    if audit is not None:
+        check_audited(spec)
     run = files_run(
         paths,
-        spec or LossSpec(),
+        spec,
         options,
         chunk_rows,
         skip_bad=skip_bad,
@@ -129,6 +142,7 @@ def evaluate_files(
         required_roles=required_roles,
         like=None if like is None else preset(like),
     )
+    run.audit, run.only = audit, only
     return _evaluate(run, by, worst, threads, allow_empty)
 
 
@@ -223,7 +237,8 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     spec = LossSpec(**given) if like is None else preset(like).loss_spec(given)
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
-    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress", "like"}
+    known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    known |= {"like", "audit", "only"}
     unknown = set(settings) - known - set(ROLES)
     if unknown:
         choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
@@ -242,6 +257,8 @@ def _evaluate_arrays(
             f"no array for {', '.join(missing)}",
             hint="evaluate(path) reads a file; arrays go by role: evaluate(log_probs=..., ...)",
         )
+    if others.get("audit") is not None:
+        check_audited(spec)
     run = Run(
         spec=spec,
         open_readers=[lambda: ArrayReader(arrays, options)],
@@ -251,6 +268,8 @@ def _evaluate_arrays(
         paths=["<arrays>"],
         reading=reading_settings(options),
         like=None if others.get("like") is None else preset(others["like"]),
+        audit=others.get("audit"),
+        only=others.get("only"),
     )
     return _evaluate(
         run,
@@ -259,6 +278,11 @@ def _evaluate_arrays(
         others.get("threads"),
         others.get("allow_empty", False),
     )
+
+
+def _audit_settings(run: Run) -> dict[str, Any]:
+    """Return the settings of the audit, if there is one."""
+    return run.audit.to_dict() if run.audit is not None else {}
 
 
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
@@ -287,9 +311,16 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
+    passes.only = run.only
+    if run.audit is not None:
+        from ppocli.engine.audit_pass import Audit
+
+        passes.audit = Audit(run.audit, _jit.thread_count())
     groups = []
-    run.progress.start(run.total_bytes() * (2 if run.spec.adv_norm == "batch" else 1))
-    settings = passes.prepare(run, () if run.like is None else wanted(run.like, run.spec))
+    run.progress.start(run.total_bytes() * passes.n_readings)
+    # `only` names selections of our own; a framework then gives its loss and its columns, not its metrics.
+    shown = run.like if run.only is None else None
+    settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))
     for index, reader in run.readers():
         kept = passes.worst.copy()
         try:
@@ -299,6 +330,8 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
                 raise
             run.skip(reader.report.path, problem)
             passes.worst = kept
+            if passes.audit is not None:
+                passes.audit.drop()
             continue
         run.inputs.append(report)
         if by == "file" and len(run.paths) > 1:
@@ -314,7 +347,13 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     drift, groups = _drift(run, groups)
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
-        settings={**run.spec.to_dict(), **run.reading, **settings, **passes.settings(total)},
+        settings={
+            **run.spec.to_dict(),
+            **_audit_settings(run),
+            **run.reading,
+            **settings,
+            **passes.settings(total),
+        },
         inputs=tuple(run.inputs),
         skipped=tuple(run.skipped),
         metrics=whole.metrics,
@@ -332,6 +371,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
             "machine": platform.machine(),
         },
         drift=drift,
+        audit=passes.audit.result() if passes.audit is not None else None,
     )
     return with_token_ids(whole_report, run.openers_by_path())
 
@@ -363,7 +403,7 @@ def _drift(run: Run, groups: list[Group]) -> tuple[dict[str, Any], list[Group]]:
 
 def _like(run: Run, passes: Passes, s: Summary) -> LikeReport | None:
     """Return the metrics of the framework that was asked for."""
-    if run.like is None or not passes.job.sets:
+    if run.like is None or run.only is not None or not passes.job.sets:
         return None
     from ppocli.engine.like import like_report
 

@@ -28,12 +28,13 @@ from ppocli.kernels import layout
 from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
     from ppocli.core.report import ColumnReport, InputReport, Nonfinite
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.audit_pass import Audit
 
 COMPUTED_TOKENS = 1 << 18
 """Tokens read at a time where terms are computed beside the kernels, with about 30 float64 arrays of each."""
@@ -69,6 +70,8 @@ class Passes:
     without_groups: list[str] = field(default_factory=list)
     job: Job = field(init=False)
     scopes: AdvantageScopes | None = None
+    audit: Audit | None = None
+    only: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -105,6 +108,14 @@ class Passes:
             before=before if before.wanted else None,
             after=after if after.wanted else None,
         )
+        if self.audit is not None:
+            fault = self.total.norm_fault
+            if math.isnan(scale) or (fault is not None and not fault.has_twin):
+                raise InputError(
+                    f"no loss to audit: {settings['adv_norm_note']}",
+                    hint="--adv-norm none audits the advantages as stored",
+                )
+            self.audit.prepare(run, self._spans)
         return settings
 
     def _collect_scopes(self, run: Inputs) -> dict[str, Any]:
@@ -146,6 +157,12 @@ class Passes:
                 scopes.table = deepcopy(before)
                 continue
             return
+
+    @property
+    def n_readings(self) -> int:
+        """How often every input is read."""
+        scales = self.audit is not None and self.audit.scales is not None
+        return 1 + (self.spec.adv_norm != "none") + scales
 
     def normalisation(self, run: Inputs) -> tuple[float, float, dict[str, Any]]:
         """Return shift and scale of the advantages, and what to echo of them."""
@@ -195,6 +212,8 @@ class Passes:
                     raise
                 together = False
             self.worst, self.micro = kept[0].copy(), kept[1].copy()
+            if self.audit is not None:
+                self.audit.drop()
 
     def _evaluate(
         self, reader: Reader, index: int, *, together: bool, hold: bool
@@ -202,10 +221,14 @@ class Passes:
         """Read one input; see `evaluate`."""
         report = reader.report
         job = self.job
-        plan = make_plan(self.spec, report.columns, shift=job.shift, scale=job.scale, computed=job.loss)
-        accumulator = FileAccumulator(
-            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows
+        plan = make_plan(
+            self.spec, report.columns, self.only, shift=job.shift, scale=job.scale, computed=job.loss
         )
+        accumulator = FileAccumulator(
+            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows, self.audit
+        )
+        if self.audit is not None:
+            self.audit.begin(report, plan)
         by_row = report.layout not in ("flat", "packed")
         ids = frozenset(IDS) - _ids_without_use(report)
         stage = self.stage(report, together=together)
@@ -217,6 +240,8 @@ class Passes:
         for span in spans if stage is None else self._through(stage, spans, report, by_row=by_row, hold=hold):
             accumulator.add(span)
         totals = accumulator.finish()
+        if self.audit is not None:
+            self.audit.finish()
         if stage is not None:
             stage.finish(totals)
         if accumulator.sequences is not None and accumulator.sequences.by_id:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ppocli.core.audit_spec import AuditOptions
 from ppocli.core.report import SCHEMA_VERSION
 from ppocli.core.spec import LossSpec
 from ppocli.errors import InputError, UsageProblem
@@ -18,6 +20,9 @@ WITHOUT_INFLUENCE = frozenset({"token_id", "step"})
 """Roles that no metric is computed from."""
 MEASURED = ("adv_norm_mean", "adv_norm_std", "adv_norm_note", "horizon")
 """Settings that the data decide. The horizon counts only where a compared metric is divided by it."""
+
+OF_AUDITS = tuple(one.name for one in fields(AuditOptions))
+"""Settings of an audit made in passing: no metric that is compared depends on them."""
 
 
 def is_saved_report(path: str) -> bool:
@@ -172,7 +177,7 @@ def refuse_other_settings(
     """
     usual = LossSpec().to_dict()
     now, then = ({**usual, **one} for one in (settings, baseline["settings"]))
-    names = [name for name in dict.fromkeys((*now, *then)) if name not in MEASURED]
+    names = [name for name in dict.fromkeys((*now, *then)) if name not in (*MEASURED, *OF_AUDITS)]
     if _uses_horizon(now, metrics):
         names.append("horizon")
     differ = [name for name in names if now.get(name) != then.get(name)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from ppocli.engine.reading import chunk_tokens_for
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditResult
     from ppocli.core.chunk import Chunk, Reader
     from ppocli.core.drift_report import DriftReport
-    from ppocli.core.report import EvalReport, NullNote, Place
+    from ppocli.core.report import EvalReport, InputReport, NullNote, Place
 
 Report = TypeVar("Report", "EvalReport", "DriftReport")
 
@@ -24,9 +25,17 @@ def with_token_ids(report: Report, openers: Mapping[str, Callable[[], Reader]]) 
 
     An input whose ids do not line up with its log-probs keeps its places without ids.
     """
+    found = find(_places(report), report.inputs, openers)
+    return _replaced(report, found) if found else report
+
+
+def find(
+    places_named: Iterable[Place], inputs: Iterable[InputReport], openers: Mapping[str, Callable[[], Reader]]
+) -> dict[Place, Place]:
+    """Return the places whose input has a column of token ids, each with the same place and its id."""
     # In packed rows positions count inside a sequence, not a row, and do not lead back to a token.
-    with_ids = {one.path for one in report.inputs if "token_id" in one.columns and one.layout != "packed"}
-    wanted = {place for place in _places(report) if place.path in with_ids}
+    with_ids = {one.path for one in inputs if "token_id" in one.columns and one.layout != "packed"}
+    wanted = {place for place in places_named if place.path in with_ids}
     found: dict[Place, Place] = {}
     for path in sorted({place.path for place in wanted}):
         places = sorted((p for p in wanted if p.path == path), key=lambda p: p.row)
@@ -38,11 +47,14 @@ def with_token_ids(report: Report, openers: Mapping[str, Callable[[], Reader]]) 
             continue
         finally:
             reader.close()
-    return _replaced(report, found) if found else report
+    return found
 
 
 def _places(report: Report) -> Iterator[Place]:
     """Yield every place that the report names."""
+    audit: AuditResult | None = getattr(report, "audit", None)
+    if audit is not None:
+        yield from audit.places()
     for nulls in (report.nulls, *(group.nulls for group in report.groups)):
         for note in nulls.values():
             if note.where is not None:
@@ -93,6 +105,8 @@ def _replaced(report: Report, found: Mapping[Place, Place]) -> Report:
     def notes(nulls: Mapping[str, NullNote]) -> dict[str, NullNote]:
         return {name: replace(note, where=swap(note.where)) for name, note in nulls.items()}
 
+    audit: AuditResult | None = getattr(report, "audit", None)
+    changes: dict[str, Any] = {} if audit is None else {"audit": audit.with_places(found)}
     return replace(
         report,
         nulls=notes(report.nulls),
@@ -100,4 +114,5 @@ def _replaced(report: Report, found: Mapping[Place, Place]) -> Report:
         findings=tuple(replace(one, where=swap(one.where)) for one in report.findings),
         worst=tuple(replace(one, where=found.get(one.where, one.where)) for one in report.worst),
         places={name: found.get(place, place) for name, place in report.places.items()},
+        **changes,
     )

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from ppocli.kernels.layout import HISTOGRAM_COPIES, SPREAD_COPIES, WIDTH
 from ppocli.kernels.vector import (
     FLAGS,
+    FLOAT32,
     FLOAT64,
     FLOATS,
     INT8,
@@ -36,7 +37,7 @@ from ppocli.kernels.vector import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-INT16, FLOAT32 = ir.IntType(16), ir.FloatType()
+INT16 = ir.IntType(16)
 
 
 def _place(context: Any, builder: Any, base: Any, index: Any, kind: Any) -> Any:

@@ -31,7 +31,7 @@ Flags: TypeAlias = bool
 Words: TypeAlias = np.uint64
 
 BIT, INT8, INT32, INT64 = (ir.IntType(width) for width in (1, 8, 32, 64))
-FLOAT64 = ir.DoubleType()
+FLOAT32, FLOAT64 = ir.FloatType(), ir.DoubleType()
 _ELEMENTS = {types.float64: FLOAT64, types.uint64: INT64, types.boolean: BIT}
 
 
@@ -138,8 +138,8 @@ _define(abs, 1, {FLOATS: (FLOATS, lambda b, x: _call_f64(b, "fabs", x))})
 _define(operator.lt, 2, _comparison("<"))
 _define(operator.gt, 2, _comparison(">"))
 _define(operator.eq, 2, _comparison("=="))
-_define(operator.and_, 2, {FLAGS: (FLAGS, lambda b, x, y: b.and_(x, y))})
-_define(operator.or_, 2, {FLAGS: (FLAGS, lambda b, x, y: b.or_(x, y))})
+_define(operator.and_, 2, {kind: (kind, lambda b, x, y: b.and_(x, y)) for kind in (FLAGS, WORDS)})
+_define(operator.or_, 2, {kind: (kind, lambda b, x, y: b.or_(x, y)) for kind in (FLAGS, WORDS)})
 _define(operator.lshift, 2, {WORDS: (WORDS, lambda b, x, y: b.shl(x, y))})
 _define(operator.rshift, 2, {WORDS: (WORDS, lambda b, x, y: b.lshr(x, y))})
 
@@ -198,6 +198,14 @@ def _least(context: Any, x: Any, y: Any) -> Any:
 
 def _greatest(context: Any, x: Any, y: Any) -> Any:
     return _on_floats(larger, x, y)
+
+
+def _narrowed(context: Any, x: Any) -> Any:
+    def emit(builder: Any, x: Any) -> Any:
+        narrow = eight(FLOAT32) if isinstance(x.type, ir.VectorType) else FLOAT32
+        return builder.fpext(builder.fptrunc(x, narrow), x.type)
+
+    return _on_floats(emit, x)
 
 
 def _broadcast(context: Any, x: Any) -> Any:
@@ -272,6 +280,9 @@ least: Callable[[Vector, Vector], Vector] = intrinsic(_least)
 
 greatest: Callable[[Vector, Vector], Vector] = intrinsic(_greatest)
 """x where x > y, else y: y too where one of them is NaN."""
+
+narrowed: Callable[[Vector], Vector] = intrinsic(_narrowed)
+"""The nearest float32, ties to even, widened again."""
 
 bits: Callable[[Vector], Words] = intrinsic(_bits)
 """The 64 bits of a float64."""

@@ -1,12 +1,24 @@
-"""Bars of a histogram, in characters that every terminal has."""
+"""Bars made of block characters, or of ASCII."""
 
 from __future__ import annotations
 
-WIDTH = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+FULL, ASCII_FULL = "█", "#"
 
 
-def bar(n: int, most: int, width: int = WIDTH) -> str:
-    """Return a bar for n of at most `most`; at least one character where there is anything."""
-    if n <= 0 or most <= 0:
+def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """Return a bar for a share of the longest one, 0 to 1; whatever is not 0 shows.
+
+    Parameters
+    ----------
+    width : int
+        Characters of the longest bar.
+    ascii_only : bool
+        Whole characters only, without eighths.
+    """
+    if not share > 0.0:
         return ""
-    return "#" * max(1, round(width * n / most))
+    if ascii_only:
+        return ASCII_FULL * max(round(share * width), 1)
+    eighths = max(round(share * width * 8), 1)
+    return FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -58,6 +58,10 @@ SMALL_SHARE = 1e-3
 """The lowest bars of the histogram are one until they hold this share of the tokens."""
 
 
+BAR_WIDTH = 24
+"""Characters of the longest bar of the histogram."""
+
+
 def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
     """Arrange a report for reading."""
     nulls = Nulls(report, digits, UNASKED)
@@ -198,7 +202,7 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
             "more" if one.high is None else number_text(float(one.high), 3),
             count_text(count),
             f"{count / n:.2%}" if n else "",
-            bar(count, most),
+            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=True),
         )
         for one, count in zip(bars[first:], counts, strict=True)
     )

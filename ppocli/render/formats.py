@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_report import AuditReport
     from ppocli.core.drift_report import DriftReport
     from ppocli.core.inspect_report import InspectReport
     from ppocli.core.parity_report import ParityReport
@@ -48,6 +49,34 @@ def eval_text(
     from ppocli.render.table import eval_table
 
     return eval_table(report, look, digits=digits, sort=sort)
+
+
+def audit_text(
+    report: AuditReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
+) -> str:
+    """Return an audit in one of `FORMATS`; arguments as for `eval_text`."""
+    if name == "json":
+        from ppocli.render.json import to_json
+
+        return to_json(report.to_dict(), encoding=encoding)
+    if name == "jsonl":
+        from ppocli.render.audit_data import to_jsonl
+
+        return to_jsonl(report, encoding=encoding)
+    if name in ("csv", "tsv"):
+        from ppocli.render.audit_data import to_delimited
+
+        return to_delimited(report, "," if name == "csv" else "\t")
+    from ppocli.render.audit import audit_screen
+
+    screen = audit_screen(report, digits, ascii_only=look.ascii)
+    if name == "md":
+        from ppocli.render.markdown import screen_markdown
+
+        return screen_markdown(screen)
+    from ppocli.render.table import draw
+
+    return draw(screen, look)
 
 
 def parity_text(

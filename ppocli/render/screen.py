@@ -89,6 +89,10 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
     blocks += _drift(report, digits)
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
+    if report.audit is not None:
+        from ppocli.render.audit import short_blocks
+
+        blocks += short_blocks(report.audit, digits)
     blocks.append(findings_block(report.findings))
     blocks += _worst(report.worst, len(report.inputs) > 1, digits)
     return Screen((*header_lines(report), *made.nulls.legend()), tuple(blocks))

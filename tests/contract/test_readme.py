@@ -88,8 +88,8 @@ def test_names_in_the_readme_exist() -> None:
 
 
 def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("eval", "check", "drift"):
-        main([command, "--help"])
+    for name in COMMANDS:
+        main([name, "--help"])
     help_text = capsys.readouterr().out
     for option in set(re.findall(r"`(--[a-z-]+)", README)):
         assert option in help_text or option == "--list", option

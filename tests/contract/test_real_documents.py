@@ -193,3 +193,32 @@ def test_limits_are_judged_for_each_step(tmp_path: Path) -> None:
     masked = {**columns, "mask": [0] * 6}
     pq.write_table(pa.table(masked), data)
     assert ppocli("check", data, *by_step, *found[:2], engine=False).returncode == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--formats", "float8_e4m3fn,float8_e5m2_saturating,int8,int8_per_sequence", "--accumulate", "same"],
+        ["--with-advantages", "--adv-norm", "batch", "--dual-clip", "3", "--log-ratio-clamp", "20"],
+    ],
+)
+def test_real_audits_validate_and_explain_their_nulls(options: list[str]) -> None:
+    done = ppocli("audit", str(SAMPLES), "-f", "json", *options, engine=False)
+    assert done.returncode == 0
+    document = strict(done.stdout)
+    Draft202012Validator(document_schema()).validate(document)
+    absent = [
+        f"audit.{name}.{question}.{metric}"
+        for name, questions in document["audit"].items()
+        for question, values in questions.items()
+        for metric, value in values.items()
+        if value is None
+    ]
+    assert sorted([*nulls_of(document["metrics"]), *absent]) == sorted(document["nulls"])
+
+
+def test_an_evaluation_with_an_audit_validates() -> None:
+    done = ppocli("eval", str(SAMPLES), "-f", "json", "--audit-formats", "bfloat16,int8", engine=False)
+    assert done.returncode == 0
+    Draft202012Validator(document_schema()).validate(strict(done.stdout))

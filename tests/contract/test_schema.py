@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import audited
 import checked
 import inspected
 import pytest
@@ -14,6 +15,7 @@ import reports
 from contract.command import ppocli
 from jsonschema import Draft202012Validator
 
+from ppocli.core.audit_metrics import AUDIT_METRICS
 from ppocli.core.metrics import METRICS
 from ppocli.core.schema import document_schema
 
@@ -193,4 +195,57 @@ def test_wrong_documents_of_check_do_not_validate(change: Change) -> None:
     wrong = copy.deepcopy(check_document())
     change(wrong)
     assert wrong != check_document()
+    assert not VALIDATOR.is_valid(wrong)
+
+
+def audit_document() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(audited.report().to_dict()))
+    return made
+
+
+def test_documents_of_audit_validate() -> None:
+    VALIDATOR.validate(audit_document())
+
+
+@pytest.mark.parametrize("name", AUDIT_METRICS)
+def test_every_number_of_an_audit_is_described(name: str) -> None:
+    answers = document_schema()["$defs"]["audit"]["additionalProperties"]["properties"]
+    for question, answer in answers.items():
+        described = answer["properties"].get(name, {}).get("description")
+        wanted = question in AUDIT_METRICS[name].questions
+        assert described == (AUDIT_METRICS[name].text if wanted else None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda d: d.update(kind="eval"), id="another kind"),
+        pytest.param(lambda d: d.pop("audit"), id="no audit"),
+        pytest.param(lambda d: d.update(groups=[]), id="a key of eval"),
+        pytest.param(lambda d: d["audit"].update(float31={}), id="unknown format"),
+        pytest.param(lambda d: d["audit"]["int8"].pop("storage"), id="a question is missing"),
+        pytest.param(lambda d: d["audit"]["int8"]["storage"].pop("clip_flips"), id="a metric is missing"),
+        pytest.param(
+            lambda d: d["audit"]["int8"]["storage"].update(clip_flips=0.5), id="fraction for a count"
+        ),
+        pytest.param(lambda d: d["audit"]["int8"]["storage"].update(loss=1.0), id="unknown metric"),
+        pytest.param(
+            lambda d: d["audit"]["bfloat16"]["arithmetic"].update(step_p50=1.0), id="other question"
+        ),
+        pytest.param(lambda d: d["audit"]["int8"]["storage"].update(verdict="fine"), id="unknown verdict"),
+        pytest.param(
+            lambda d: d["nulls"].update({"audit.int8.storage.loss": {"reason": "x"}}), id="other null"
+        ),
+        pytest.param(lambda d: d["recommendation"].update(storage="int4"), id="unknown storage"),
+        pytest.param(lambda d: d["settings"].update(accumulate="float16"), id="unknown accumulation"),
+        pytest.param(
+            lambda d: d["reduction"]["stops"].update(naive=1.5), id="fraction for a number of tokens"
+        ),
+        pytest.param(lambda d: d["holds"].update(log_probs=["float32"]), id="a format that is not narrow"),
+    ],
+)
+def test_wrong_documents_of_audit_do_not_validate(change: Change) -> None:
+    wrong = copy.deepcopy(audit_document())
+    change(wrong)
+    assert VALIDATOR.is_valid(audit_document())
     assert not VALIDATOR.is_valid(wrong)

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from ppocli.core.audit_metrics import AUDIT_METRICS
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.glossary import AGGREGATION_TEXTS, SETTINGS, explain
 from ppocli.core.metrics import METRICS
+from ppocli.core.precision import PRECISIONS
 from ppocli.core.presets import all_presets
 from ppocli.core.profiles import PROFILES
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES
@@ -88,6 +90,7 @@ def test_a_profile_names_its_limits_and_its_source(run: Any, name: str) -> None:
 def test_everything_in_the_catalogues_can_be_explained() -> None:
     assert set(AGGREGATION_TEXTS) == set(AGGREGATIONS)
     names = [*METRICS, *ROLES, *AGGREGATIONS, *RULES, *PROFILES, *AMBIGUOUS, *NEGATED, *PROBABILITIES]
+    names += [*AUDIT_METRICS, *PRECISIONS]
     names += [alias for role in ROLES.values() for alias in role.aliases]
     for name in names:
         title, *text = explain(name)
@@ -103,7 +106,8 @@ def test_the_list_names_everything(run: Any) -> None:
     of_drift = [f"drift.{name}" for name in DRIFT_METRICS]
     known = [*METRICS, *of_drift, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets]
     known += [*SETTINGS, *RULES, *PROFILES]
-    assert listed == known
+    audit = [name for name in AUDIT_METRICS if name not in METRICS]
+    assert listed == [*known, *audit, *PRECISIONS]
     assert set(SETTINGS) == {one.name for one in fields(LossSpec)}
     assert max(map(len, out.splitlines())) <= 80
 

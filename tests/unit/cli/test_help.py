@@ -9,7 +9,7 @@ from typer.main import get_command
 from ppocli.cli.app import COMMANDS, build
 from ppocli.cli.help import WIDEST
 
-PANELS = ["Data", "Objective", "Output", "Run"]
+PANELS = ["Data", "Objective", "Audit", "Output", "Run"]
 
 
 def parameters(name: str) -> list[Any]:
@@ -39,7 +39,7 @@ def test_options_stand_under_their_panels_in_order(run: Any) -> None:
     for parameter in parameters("eval"):
         if parameter.param_type_name == "option":
             panel = PANELS.index(parameter.rich_help_panel)
-            end = places[panel + 1] if panel < 3 else len(text)
+            end = places[panel + 1] if panel + 1 < len(PANELS) else len(text)
             assert parameter.opts[-1] in text[places[panel] : end]
 
 

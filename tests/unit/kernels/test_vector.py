@@ -36,6 +36,7 @@ from ppocli.kernels.vector import (
     highest,
     least,
     lowest,
+    narrowed,
     number_of,
     total,
     where,
@@ -96,6 +97,16 @@ def shift_bits(x: Any, out: Any, places: Any) -> None:
     store(row_address(out, 0), 0, from_bits(words + np.uint64(1)))
     store(row_address(out, 1), 0, from_bits((words >> np.uint64(52)) << np.uint64(52)))
     store_low16(row_address(places, 0), 1, words)
+
+
+@jit
+def pick_bits(x: Any, y: Any, out: Any) -> float:
+    a, b = bits(load(row_address(x, 0), 0)), bits(load(row_address(y, 0), 0))
+    store(row_address(out, 0), 0, from_bits(a & b))
+    store(row_address(out, 1), 0, from_bits(a | b))
+    store(row_address(out, 2), 0, from_bits(a & np.uint64(0x7FF0000000000000)))
+    store(row_address(out, 3), 0, narrowed(from_bits(a)))
+    return narrowed(x[0])
 
 
 @jit
@@ -193,6 +204,20 @@ def test_bits_go_round() -> None:
     assert out[1].tolist() == [1.0, 0.0, 1.0, 2.0, -2.0, 0.0, 4.0, 0.0625]
     assert places[1:9].tolist() == (x.view(np.uint64) & np.uint64(0xFFFF)).tolist()
     assert (places[0], places[9]) == (0, 0)
+
+
+def test_words_are_combined_bit_by_bit_and_narrowing_is_numpy_s() -> None:
+    x = np.array([1.0 / 3.0, -5.5, 1e39, -1e-46, 0.1, NAN, -INF, 16777217.0])
+    y = np.array([-0.0, 3.0, 1e300, 0.0, 0.2, 1.0, 5e-324, -0.0])
+    out = np.empty((4, 8))
+    first = pick_bits(x, y, out)
+    a, b = x.view(np.uint64), y.view(np.uint64)
+    with np.errstate(over="ignore"):
+        narrow = x.astype(np.float32).astype(np.float64)
+    expected = [a & b, a | b, a & np.uint64(0x7FF << 52)]
+    assert out[:3].tobytes() == np.array(expected).tobytes()
+    assert out[3].tolist() == pytest.approx(narrow.tolist(), nan_ok=True, rel=0, abs=0)
+    assert first == narrow[0] != x[0]
 
 
 def test_numbers_take_the_same_functions() -> None:
