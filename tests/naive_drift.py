@@ -36,17 +36,10 @@ def exp(x: float) -> float:
         return math.inf
 
 
-def expm1(x: float) -> float:
-    try:
-        return math.expm1(x)
-    except OverflowError:
-        return math.inf
-
-
 def k3(x: float) -> float:
     """exp(x) - 1 - x; by its series near 0."""
-    if abs(x) < 0.1:
-        return math.fsum(x**k / math.factorial(k) for k in range(2, 20))
+    if abs(x) < 2.0:
+        return math.fsum(x**k / math.factorial(k) for k in range(2, 40))
     return exp(x) - 1.0 - x
 
 
@@ -95,7 +88,7 @@ def drift(pairs: list[Pair], tis_cap: float | None = None, mask: tuple[float, fl
         "band_1pct": sum(0.99 <= x <= 1.01 for x in w) / n,
         "band_5pct": sum(0.95 <= x <= 1.05 for x in w) / n,
         "band_10pct": sum(0.9 <= x <= 1.1 for x in w) / n,
-        "prob_diff_max": max(exp(pair.b) * abs(expm1(x)) for pair, x in zip(kept, d, strict=True)),
+        "prob_diff_max": max(exp(max(p.a, p.b)) * -math.expm1(-abs(x)) for p, x in zip(kept, d, strict=True)),
         "frac_confident_gap": sum(abs(exp(p.a) - exp(p.b)) > 0.5 for p in kept) / n,
         "prob_pearson": pearson([exp(p.a) for p in kept], [exp(p.b) for p in kept]),
     }
@@ -124,9 +117,11 @@ def drift(pairs: list[Pair], tis_cap: float | None = None, mask: tuple[float, fl
     return out
 
 
-def effective(d: list[float]) -> float:
-    """(sum w)^2 / (n sum w^2), the largest difference taken out first."""
+def effective(d: list[float]) -> float | None:
+    """(sum w)^2 / (n sum w^2), the largest difference taken out first; None where a weight is infinite."""
     top = max(d)
+    if top > 709.0 and len(set(d)) > 1:
+        return None
     w = [exp(x - top) for x in d]
     return math.fsum(w) ** 2 / (len(w) * math.fsum(x * x for x in w))
 
@@ -136,7 +131,7 @@ def pearson(p: list[float], q: list[float]) -> float | None:
         return None  # constant; or densities, of which nobody asks for it
     mp, mq = math.fsum(p) / len(p), math.fsum(q) / len(q)
     pp, qq = math.fsum((x - mp) ** 2 for x in p), math.fsum((x - mq) ** 2 for x in q)
-    if not all(math.sqrt(square / len(p)) > 1e-9 * middle for square, middle in ((pp, mp), (qq, mq))):
+    if math.sqrt(min(pp, qq) / len(p)) <= 1e-9 * max(mp, mq):
         return None  # too near to constant to say
     return math.fsum((x - mp) * (y - mq) for x, y in zip(p, q, strict=True)) / math.sqrt(pp) / math.sqrt(qq)
 
@@ -156,5 +151,4 @@ def sequences(kept: list[Pair], out: Result) -> None:
     out.metrics["ppl_ratio"] = mean([exp(-x) for x in means])
     out.metrics["ppl_ratio_of_means"] = exp(out.metrics["log_ppl_diff"])
     out.metrics["seq_diff_sum_min"], out.metrics["seq_diff_sum_max"] = min(sums), max(sums)
-    out.scale["chi2_seq"] = out.metrics["chi2_seq"] + 2.0
     out.scale["log_ppl_diff"] = mean([abs(x) for x in means])

@@ -99,7 +99,7 @@ class OneSide:
         out = [Sides("mismatch", self.a, self.b, self.a, self.b)]
         if {"log_probs", DEFAULT_A, DEFAULT_B} <= set(names):
             out.append(Sides("update", "log_probs", DEFAULT_A, "log_probs", DEFAULT_A))
-            out.append(Sides("total", "log_probs", DEFAULT_B, "log_probs", DEFAULT_B))
+            out.append(Sides("staleness", "log_probs", DEFAULT_B, "log_probs", DEFAULT_B))
         return tuple(out)
 
     def finish(self) -> list[InputReport]:
@@ -217,7 +217,7 @@ class TwoSides(OneSide):
         for index, path in enumerate(self.paths):
             reader, keys = self._open_side(path, 0, tuple(names_a.values()))
             try:
-                if index == 0 and self.run.full:
+                if index == 0 and self.run.full and self.a == DEFAULT_A:
                     names_a |= {
                         role: role for role in ("log_probs", "advantages") if role in reader.report.columns
                     }

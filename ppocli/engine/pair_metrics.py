@@ -344,13 +344,12 @@ def _put_probabilities(s: PairSummary) -> None:
     ]
     why = f"the probabilities of {' and '.join(constant)} do not vary" if constant else "overflows float64"
     aa, bb, ab = (float(value) for value in s.totals.moments[5:8])
-    sides = [(aa, abs(s.totals.moments[1]) / max(s.n, 1)), (bb, abs(s.totals.moments[3]) / max(s.n, 1))]
+    # The smaller probability of a token is taken from the larger, and has its rounding.
+    middle = max(abs(s.totals.moments[1]), abs(s.totals.moments[3])) / max(s.n, 1)
     value = math.nan
     if not math.isfinite(aa + bb + ab):
         why = "overflows float64"
-    elif not constant and not all(
-        math.sqrt(square / s.n) > LEAST_SPREAD * middle for square, middle in sides
-    ):
+    elif not constant and math.sqrt(min(aa, bb) / max(s.n, 1)) <= LEAST_SPREAD * middle:
         why = "a side's probabilities vary by less than they are rounded"
     elif not constant:
         value = min(max(ab / math.sqrt(aa) / math.sqrt(bb), -1.0), 1.0)

@@ -162,6 +162,7 @@ class FileComparison:
         self.totals = PairTotals.of(plan)
         self.totals.n_files = 1
         self.sequences: PairSequences | None = None
+        self.cut: PairCut | None = None
 
     def add(self, span: Span) -> None:
         """Evaluate a span and add it to the totals."""
@@ -169,7 +170,8 @@ class FileComparison:
         if self.sequences is None:
             self.sequences = PairSequences.for_span(self.path, span, self.plan, totals, self.steps)
         self.work.pairs.bins[:] = 0
-        blocks = PairBlocks(span, self.sequences.cut(span), self.plan, self.work)
+        self.cut = self.sequences.cut(span)
+        blocks = PairBlocks(span, self.cut, self.plan, self.work)
         blocks.evaluate()
         totals.bins += self.work.pairs.histogram()
         totals.add_blocks(blocks.sums, blocks.moments)
@@ -195,11 +197,11 @@ class FileComparison:
         return self.totals
 
     def place(self, span: Span, token: int) -> Place:
-        """Return where a token of this span stands."""
+        """Return where a token of the span that is being added stands."""
         row = int(span.rows_of(np.array([token]))[0])
         position = None
-        if self.sequences is not None and self.sequences.by_id:
-            cut = self.sequences.cut(span)
+        if self.sequences is not None and self.sequences.by_id and self.cut is not None:
+            cut = self.cut
             at = int(np.searchsorted(cut.starts, token - span.origin, side="right")) - 1
             position = int(cut.positions[at]) + token - span.origin - int(cut.starts[at])
             position = None if cut.positions[at] < 0 else position

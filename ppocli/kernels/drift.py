@@ -23,11 +23,11 @@ from ppocli.kernels.layout import (
     Places,
 )
 from ppocli.kernels.load import count_flags
-from ppocli.kernels.loops import add_histogram
 from ppocli.kernels.math import (
     dd_add,
 )
 from ppocli.kernels.memory import (
+    count_spread_places,
     load,
     load_one,
     row_address,
@@ -186,7 +186,8 @@ def _evaluate(
             _add_pieces(s, live, run, n, starts, first, piece, pieces)
         bad[b] = _finish(s, b, counted, sums, by_rule, moments, extremes)
         if not bad[b]:
-            add_histogram(kept, at, row_address(bins, worker))
+            for i in range(0, at, WIDTH):
+                count_spread_places(row_address(bins, worker), kept, i)
             bins[worker, 0] -= at - counted  # tokens that do not count stand at 0
 
 

@@ -27,8 +27,8 @@ from ppocli.core.drift_partials import (
 from ppocli.kernels.blocks import aligned
 from ppocli.kernels.layout import (
     BLOCK,
-    HISTOGRAM_COPIES,
     RUN,
+    SPREAD_COPIES,
     WIDTH,
     Floats,
     Ints,
@@ -39,9 +39,9 @@ A, B = 0, 1
 
 # ------------------------------------------------------------------------------------------- scratch
 
-DIFF, SIDE_B, EXPM1, K3, WEIGHT = (RUN * k for k in range(5))
+DIFF, SIDE_B, LARGER, SHARE, K3, WEIGHT = (RUN * k for k in range(6))
 """Rows of one number per token of a run."""
-LANES = RUN * 5
+LANES = RUN * 6
 RULE_LANES = LANES + WIDTH * len(LANE_SUMS)
 CLEAN, CLEAN_SQ = RULE_LANES, RULE_LANES + WIDTH
 """Lanes of the weights, and their squares, of runs that no rule touches."""
@@ -119,14 +119,14 @@ class PairWorkspace:
     scratch : (n_workers, SCRATCH) float64
     kept : (n_workers, BLOCK) uint16
         Bins of a block's tokens.
-    bins : (n_workers, HISTOGRAM_BINS * HISTOGRAM_COPIES) int64
+    bins : (n_workers, HISTOGRAM_BINS * SPREAD_COPIES) int64
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.scratch: Floats = aligned((n_workers, SCRATCH), np.float64)
         self.kept: Places = aligned((n_workers, BLOCK), np.uint16)
-        self.bins: Ints = aligned((n_workers, HISTOGRAM_BINS * HISTOGRAM_COPIES), np.int64)
+        self.bins: Ints = aligned((n_workers, HISTOGRAM_BINS * SPREAD_COPIES), np.int64)
 
     def workers_for(self, n_blocks: int) -> int:
         """Return how many workers to start, as in `ppocli.kernels.blocks.Workspace`."""
@@ -134,5 +134,5 @@ class PairWorkspace:
 
     def histogram(self) -> Ints:
         """Return the counts per bin, of all workers together."""
-        counts: Ints = self.bins.reshape(self.n_workers, HISTOGRAM_BINS, HISTOGRAM_COPIES).sum(axis=(0, 2))
+        counts: Ints = self.bins.reshape(self.n_workers, HISTOGRAM_BINS, SPREAD_COPIES).sum(axis=(0, 2))
         return counts

@@ -21,7 +21,6 @@ from ppocli.kernels.drift_layout import (
     CLEAN,
     CLEAN_SQ,
     DIFF,
-    EXPM1,
     FIRST_A,
     FIRST_B,
     FLOOR,
@@ -47,6 +46,7 @@ from ppocli.kernels.drift_layout import (
     L_VARIES_B,
     L_WEIGHT,
     L_WEIGHT_SQ,
+    LARGER,
     MIDDLE_0,
     ONE,
     P0,
@@ -66,6 +66,7 @@ from ppocli.kernels.drift_layout import (
     R_BELOW,
     R_HIGH,
     R_LOW,
+    SHARE,
     SIDE_B,
     TOP_BITS,
     WEIGHT,
@@ -161,12 +162,12 @@ def add_difference(
 
     Returns whether one is further than `NEAR` from 0, and whether one is outside of `reach`.
     """
-    added = squares = sizes = varies_a = varies_b = broadcast(0.0)
+    added = squares = sizes = broadcast(0.0)
     low, high = broadcast(np.inf), broadcast(-np.inf)
     a_address, a_double = addresses[A], doubles >> A & 1
     b_address, b_double = addresses[B], doubles >> B & 1
     first_a, first_b = load_one(s, FIRST_A), load_one(s, FIRST_B)
-    equal = odd = 0
+    equal = odd = varies_a = varies_b = 0
     for i in range(0, n, WIDTH):
         on = load_flags(live, i)
         a = where(on, read(a_address, a_double, start + i, whole, tails, A), 0.0)
@@ -179,9 +180,11 @@ def add_difference(
         squares = fma(x, x, squares)
         sizes += size
         equal += number_of(on & (x == 0.0))
-        odd += number_of(without(x < -ODD_GAP, b < 0.0) | without(x > ODD_GAP, a < 0.0))
-        varies_a = where(on & (abs(a - first_a) > 0.0), 1.0, varies_a)
-        varies_b = where(on & (abs(b - first_b) > 0.0), 1.0, varies_b)
+        larger = greatest(a, b)
+        store(s, LARGER + i, larger)
+        odd += number_of(without(size > ODD_GAP, larger < 0.0))
+        varies_a += number_of(without(on, a == first_a))
+        varies_b += number_of(without(on, b == first_b))
         low = least(where(on, x, np.inf), low)
         high = greatest(where(on, x, -np.inf), high)
         store_low16(kept, at + i, _place(x, size))
@@ -190,23 +193,24 @@ def add_difference(
     add_to(s, L_ABS, sizes)
     count_to(s, L_EQUAL, equal)
     count_to(s, L_ODD, odd)
-    add_to(s, L_VARIES_A, varies_a)
-    add_to(s, L_VARIES_B, varies_b)
+    count_to(s, L_VARIES_A, varies_a)
+    count_to(s, L_VARIES_B, varies_b)
     lower_to(s, X_DIFF, low)
     raise_to(s, X_DIFF + WIDTH, high)
     return any_of((low < -NEAR) | (high > NEAR)), any_of((low < reach[0]) | (high > reach[1]))
 
 
 @inline
-def _exponentials(x: Vector) -> tuple[Vector, Vector, Vector, Vector]:
-    """Return exp(x), exp(x) - 1 - x, exp(x) - 1 and exp(|x|)."""
+def _exponentials(x: Vector) -> tuple[Vector, Vector, Vector, Vector, Vector]:
+    """Return exp(x), exp(x) - 1 - x, exp(x) - 1, exp(|x|) and 1 - exp(-|x|)."""
     weight, term = exp_and_expm1_minus_x(x)
-    return weight, term, x + term, greatest(weight, 1.0 / weight)
+    inverse = 1.0 / weight
+    return weight, term, x + term, greatest(weight, inverse), 1.0 - least(weight, inverse)
 
 
 @inline
-def _exponentials_near_0(x: Vector) -> tuple[Vector, Vector, Vector, Vector]:
-    """Return the same for |x| <= `NEAR`: q(x) from its even and its odd part, of which q(|x|) is made, too.
+def _exponentials_near_0(x: Vector) -> tuple[Vector, Vector, Vector, Vector, Vector]:
+    """Return the same for |x| <= `NEAR`: q from its even and its odd part serves x, |x| and -|x|.
 
     exp(x) = 1 + x + x^2 q(x), as in `ppocli.kernels.math`.
     """
@@ -218,19 +222,20 @@ def _exponentials_near_0(x: Vector) -> tuple[Vector, Vector, Vector, Vector]:
     even = fma(even, y, Q0)
     term = y * fma(odd, x, even)
     expm1 = x + term
-    return 1.0 + expm1, term, expm1, 1.0 + fma(fma(odd, size, even), y, size)
+    mult = 1.0 + fma(fma(odd, size, even), y, size)
+    return 1.0 + expm1, term, expm1, mult, fma(-y, fma(odd, -size, even), size)
 
 
 @inline
 def _add_weight(
-    s: int, i: int, live: int, values: tuple[Vector, Vector, Vector, Vector],
+    s: int, i: int, live: int, values: tuple[Vector, Vector, Vector, Vector, Vector],
     sums: tuple[Vector, Vector, Vector, Vector], bands: tuple[int, int, int, int],
 ) -> tuple[tuple[Vector, Vector, Vector, Vector], tuple[int, int, int, int]]:  # fmt: skip
-    """Store k3 and expm1 of eight tokens; return the sums and the counts of the bands with them."""
+    """Store k3 and 1 - exp(-|diff|) of eight tokens; return the sums and counts of the bands with them."""
     on = load_flags(live, i)
-    weight, term, expm1, mult = values
+    weight, term, expm1, mult, share = values
     store(s, K3 + i, term)
-    store(s, EXPM1 + i, expm1)
+    store(s, SHARE + i, share)
     off = abs(expm1)
     weight = where(on, weight, 0.0)
     sums = (
@@ -336,7 +341,10 @@ def next_run(addresses: Ints, doubles: int, start: int) -> tuple[int, int]:
 
 @inline
 def add_probabilities(s: int, n: int, live: int, ahead: tuple[int, int]) -> None:
-    """exp(b), and the gap exp(a) - exp(b) = exp(b) expm1(diff), which keeps its digits where it is small."""
+    """Add probabilities and their gap |exp(a) - exp(b)| = exp(max(a, b)) (1 - exp(-|diff|)).
+
+    So the gap keeps its digits where it is small, and nothing overflows where one side is a placeholder.
+    """
     probs_a = probs_b = aa = bb = ab = widest = broadcast(0.0)
     middle_a, middle_b = load_one(s, CENTRE_A), load_one(s, CENTRE_B)
     confident = 0
@@ -345,15 +353,17 @@ def add_probabilities(s: int, n: int, live: int, ahead: tuple[int, int]) -> None
         prefetch(ahead[0] + 8 * i)
         prefetch(ahead[1] + 8 * i)
         on = load_flags(live, i)
-        prob = _probability(load(s, SIDE_B + i))
-        gap = prob * load(s, EXPM1 + i)
-        off_a, off_b = where(on, (prob - middle_a) + gap, 0.0), where(on, prob - middle_b, 0.0)
+        x = load(s, DIFF + i)
+        prob = _probability(load(s, LARGER + i))
+        gap = prob * load(s, SHARE + i)
+        off_a, off_b = prob - middle_a, prob - middle_b
+        off_a = where(on, where(x < 0.0, off_a - gap, off_a), 0.0)
+        off_b = where(on, where(x > 0.0, off_b - gap, off_b), 0.0)
         probs_a += off_a
         probs_b += off_b
         aa, bb, ab = fma(off_a, off_a, aa), fma(off_b, off_b, bb), fma(off_a, off_b, ab)
-        size = abs(gap)
-        widest = greatest(size, widest)
-        confident += number_of(size > CONFIDENT)
+        widest = greatest(gap, widest)
+        confident += number_of(gap > CONFIDENT)
     add_to(s, L_PROB_A, probs_a)
     add_to(s, L_PROB_B, probs_b)
     add_to(s, Q_AA, aa)

@@ -115,6 +115,8 @@ HISTOGRAM_BINS = 2 * HISTOGRAM_HALF + 3
 """Bins of log_ratio, 1/128 nat wide and centred on 0, to +-32 nats, with one end bin on either side."""
 HISTOGRAM_COPIES = WIDTH
 """Copies of each bin, one for each lane: additions to one number would wait for each other."""
+SPREAD_COPIES = 2
+"""The same where thousands of bins are in use, which shall stay in the cache next to the core."""
 
 N_SUMS = len(SUM)
 FIRST_COUNT = SUM["n_ratio"]

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ppocli.kernels.layout import HISTOGRAM_COPIES, WIDTH
+from ppocli.kernels.layout import HISTOGRAM_COPIES, SPREAD_COPIES, WIDTH
 from ppocli.kernels.vector import (
     FLAGS,
     FLOAT64,
@@ -166,18 +166,20 @@ def _count_to(context: Any, base: Any, index: Any, n: Any) -> Any:
     return typed(types.none, body, base, index, n)
 
 
-def _count_places(context: Any, bins: Any, places: Any, index: Any) -> Any:
+def _count_places(copies: int) -> Callable[..., Any]:
+    """Count eight places; bins have so many copies, and the j-th place goes to copy j modulo that."""
+
     def body(context: Any, builder: Any, bins: Any, places: Any, index: Any) -> None:
         start = builder.bitcast(_place(context, builder, places, index, eight(INT16)), INT64.as_pointer())
         words = [builder.load(builder.gep(start, [INT64(k)]), align=2) for k in range(2)]
         data = builder.inttoptr(bins[1], INT64.as_pointer())
         for j in range(WIDTH):
             shifted = builder.lshr(words[j // 4], INT64(16 * (j % 4)))
-            first = builder.mul(builder.and_(shifted, INT64(0xFFFF)), INT64(HISTOGRAM_COPIES))
-            copy = builder.gep(data, [builder.add(first, INT64(j % HISTOGRAM_COPIES))])
+            first = builder.mul(builder.and_(shifted, INT64(0xFFFF)), INT64(copies))
+            copy = builder.gep(data, [builder.add(first, INT64(j % copies))])
             builder.store(builder.add(builder.load(copy), INT64(1)), copy)
 
-    return typed(types.none, body, bins, places, index)
+    return lambda context, bins, places, index: typed(types.none, body, bins, places, index)
 
 
 store: Callable[[int, int, Vector], None] = intrinsic(_store)
@@ -199,5 +201,8 @@ raise_to: Callable[[int, int, Vector], None] = intrinsic(_combine(larger))
 count_to: Callable[[int, int, int], None] = intrinsic(_count_to)
 """Add a whole number to a float64."""
 
-count_places: Callable[[int, int, int], None] = intrinsic(_count_places)
+count_places: Callable[[int, int, int], None] = intrinsic(_count_places(HISTOGRAM_COPIES))
 """Add 1 to the bins at eight places, to copy j of it for the j-th."""
+
+count_spread_places: Callable[[int, int, int], None] = intrinsic(_count_places(SPREAD_COPIES))
+"""The same for bins of which many are in use, and that so have few copies."""

