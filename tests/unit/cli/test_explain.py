@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.glossary import AGGREGATION_TEXTS, SETTINGS, explain
 from ppocli.core.metrics import METRICS
 from ppocli.core.presets import all_presets
@@ -99,7 +100,8 @@ def test_the_list_names_everything(run: Any) -> None:
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     presets = [one.name for one in all_presets()]
-    known = [*METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets, *SETTINGS, *RULES, *PROFILES]
+    known = [*METRICS, *DRIFT_METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets]
+    known += [*SETTINGS, *RULES, *PROFILES]
     assert listed == known
     assert set(SETTINGS) == {one.name for one in fields(LossSpec)}
     assert max(map(len, out.splitlines())) <= 80
