@@ -190,19 +190,19 @@ def _shift(search: Search) -> bool:
     if n < 3:
         return False
     straight = np.abs(a[:-1] - b[:-1])[joined]
-    for late, early, moved in (
-        (search.a, search.b, np.abs(a[:-1] - b[1:])[joined]),
-        (search.b, search.a, np.abs(a[1:] - b[:-1])[joined]),
+    before = float(np.median(straight))
+    for late, moved in (
+        (search.b, np.abs(a[:-1] - b[1:])[joined]),
+        (search.a, np.abs(a[1:] - b[:-1])[joined]),
     ):
-        before, after = float(np.median(straight)), float(np.median(moved))
+        after = float(np.median(moved))
         exact = n >= FEW or float(np.max(moved)) <= 1e-3 * before
         if before >= SHIFT_FROM and after * SHIFT_GAIN <= before and exact:
-            del early
             search.add(
                 "PPO503",
                 n,
-                f"shifted by one token, {late} agrees with the other side: the median |difference| falls "
-                f"from {before:.3g} to {after:.3g} nats",
+                f"{late} is late by one token: shifted back, the median |difference| falls from "
+                f"{before:.3g} to {after:.3g} nats",
             )
             return True
     return False

@@ -79,7 +79,7 @@ def listing() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return everything that can be explained: a title, then names with a line each."""
     return [
         ("Metrics", [(one.name, one.text) for one in METRICS.values()]),
-        ("Metrics of drift", [(one.name, one.text) for one in DRIFT_METRICS.values()]),
+        ("Metrics of drift", [(f"drift.{one.name}", one.text) for one in DRIFT_METRICS.values()]),
         ("Roles", [(one.name, one.text) for one in ROLES.values()]),
         ("Aggregations", [(name, AGGREGATION_TEXTS[name]) for name in AGGREGATIONS]),
         ("Objectives", [(name, one.formula) for name, one in OBJECTIVE_TEXTS.items()]),

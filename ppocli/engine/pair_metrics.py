@@ -7,25 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ppocli.core.drift_metrics import BAND_METRICS, DRIFT_METRICS, REAL_METRICS
 from ppocli.core.drift_partials import (
     EXTREMES,
-    FIRST_BIN,
-    LARGE_BIN,
-    NEGATIVE_BINS,
-    OCTAVE_BINS,
     SUM,
-    bin_bounds,
 )
 from ppocli.core.report import Nonfinite, NullNote, Place
+from ppocli.engine.pair_quantiles import abs_quantile, beyond, signed_median, sizes_of
 from ppocli.engine.summary import CLEAN, KINDS, Tally, add_tallies, exp, negated, nonfinite_of
 from ppocli.kernels import rare
 
 if TYPE_CHECKING:
-    from ppocli.core.rollout_rules import WeightRule
-    from ppocli.engine.pair_totals import Ints, PairPlan, PairTotals, Sums
+    from ppocli.engine.pair_totals import PairPlan, PairTotals, Sums
 
 
 LEAST_SPREAD = 1e-11
@@ -209,64 +202,9 @@ def _put_differences(s: PairSummary) -> None:
     s.put("diff_min", low, (left[0], 0, left[2]), where=s.totals.places.get(("diff", 0)))
     s.put("diff_max", high, (left[0], left[1], 0), where=s.totals.places.get(("diff", 1)))
     sizes = sizes_of(s.totals.bins)
-    s.put_share("frac_abs_gt_0_5", float(sizes[_beyond(0.5) :].sum()))
-    s.put_share("frac_abs_gt_1", float(sizes[_beyond(1.0) :].sum()))
+    s.put_share("frac_abs_gt_0_5", float(sizes[beyond(0.5) :].sum()))
+    s.put_share("frac_abs_gt_1", float(sizes[beyond(1.0) :].sum()))
     s.put_share("bit_equal_frac", s.total("equal"))
-
-
-def sizes_of(bins: Ints) -> Ints:
-    """Return the counts of |diff| by bin."""
-    return bins[: LARGE_BIN + 1] + bins[NEGATIVE_BINS : NEGATIVE_BINS + LARGE_BIN + 1]
-
-
-def _beyond(bound: float) -> int:
-    """Return the first bin above a power of two."""
-    return FIRST_BIN + (int(math.log2(bound)) + 40) * OCTAVE_BINS
-
-
-def abs_quantile(s: PairSummary, percent: int) -> tuple[float, str | None]:
-    """Return a quantile of |diff|, the middle of its bin within the extremes, or why it is not known."""
-    if not s.n:
-        return math.nan, None
-    sizes, zeros = sizes_of(s.totals.bins), int(s.total("equal"))
-    target = max(-(-s.n * percent // 100), 1)
-    if target <= zeros:
-        return 0.0, None
-    index = int(np.searchsorted(np.cumsum(sizes), target))
-    low, high = s.extreme("diff")
-    return _middle(index, *_size_range(low, high)), "beyond the 1,024 nats that quantiles are kept for"
-
-
-def _size_range(low: float, high: float) -> tuple[float, float]:
-    """Return the smallest that |diff| can be and the largest that it is."""
-    return (max(low, -high, 0.0), max(-low, high))
-
-
-def _middle(index: int, least: float, most: float) -> float:
-    """Return the middle of a bin of |diff|, held within its extremes; NaN in the last bin."""
-    if index == LARGE_BIN:
-        return most if least >= bin_bounds(LARGE_BIN)[0] and least == most else math.nan
-    low, high = bin_bounds(index)
-    return min(max((low + high) / 2.0, least), most)
-
-
-def signed_median(s: PairSummary) -> float:
-    """Return the median of diff, as `abs_quantile` does."""
-    if not s.n:
-        return math.nan
-    bins = s.totals.bins
-    negative = bins[NEGATIVE_BINS : NEGATIVE_BINS + LARGE_BIN + 1]
-    below, target = int(negative.sum()), max(-(-s.n // 2), 1)
-    low, high = s.extreme("diff")
-    if target <= below:
-        # Counted from the largest |diff| of the negative ones on.
-        index = LARGE_BIN - int(np.searchsorted(np.cumsum(negative[::-1]), target))
-        return -_middle(index, max(-high, 0.0), -low)
-    zeros = int(s.total("equal"))
-    if target <= below + zeros:
-        return 0.0
-    index = int(np.searchsorted(np.cumsum(bins[: LARGE_BIN + 1]), target - below))
-    return _middle(index, max(low, 0.0), high)
 
 
 def _put_weights(s: PairSummary) -> None:
@@ -393,11 +331,3 @@ def _put_counts(s: PairSummary) -> None:
         s.metrics["n_sequences"] = totals.n_sequences
     for k, name in enumerate(("n_null", "n_nan", "n_posinf", "n_neginf")):
         s.metrics[name] = int(totals.counts[:, k].sum())
-
-
-def rule_text(rule: WeightRule) -> str:
-    """Return `truncate 2`, `mask [0.5, 2]`."""
-    if rule.mode == "truncate" and rule.low is None:
-        return f"truncate {rule.cap:g}"
-    low = 0.0 if rule.low is None else rule.low
-    return f"{rule.mode} [{low:g}, {'inf' if rule.cap is None else f'{rule.cap:g}'}]"

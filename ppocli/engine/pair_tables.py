@@ -18,7 +18,8 @@ from ppocli.core.drift_partials import (
 )
 from ppocli.core.drift_report import Bar, Correction, Part, SequencePart
 from ppocli.core.report import Place
-from ppocli.engine.pair_metrics import PairSummary, mean_of, sizes_of, sum_of
+from ppocli.engine.pair_metrics import PairSummary, mean_of, sum_of
+from ppocli.engine.pair_quantiles import sizes_of
 from ppocli.engine.pair_totals import LISTED, class_table
 from ppocli.kernels import drift_sequence
 

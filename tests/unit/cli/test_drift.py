@@ -255,7 +255,7 @@ def test_every_metric_is_explained_and_has_a_note(name: str) -> None:
     assert metric.text in "\n".join(explain(f"drift.{name}"))
     if metric.section == "drift":
         assert len(NOTES[name]) <= 40
-    assert ("Metrics of drift", (name, metric.text)) in [
+    assert ("Metrics of drift", (f"drift.{name}", metric.text)) in [
         (title, entry) for title, entries in listing() for entry in entries
     ]
 

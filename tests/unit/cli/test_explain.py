@@ -100,7 +100,8 @@ def test_the_list_names_everything(run: Any) -> None:
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     presets = [one.name for one in all_presets()]
-    known = [*METRICS, *DRIFT_METRICS, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets]
+    of_drift = [f"drift.{name}" for name in DRIFT_METRICS]
+    known = [*METRICS, *of_drift, *ROLES, *AGGREGATIONS, *OBJECTIVES, *presets]
     known += [*SETTINGS, *RULES, *PROFILES]
     assert listed == known
     assert set(SETTINGS) == {one.name for one in fields(LossSpec)}
