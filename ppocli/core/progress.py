@@ -11,8 +11,8 @@ class Progress(Protocol):
     def start(self, total_bytes: int) -> None:
         """Begin; the total is that of all inputs, as often as they are read."""
 
-    def advance(self, n_bytes: float, n_tokens: int) -> None:
-        """Bytes (a share of a file's size) and tokens read since the last call."""
+    def advance(self, n_bytes: float, n_tokens: int, n_rows: int = 0) -> None:
+        """Bytes (a share of a file's size), tokens and rows read since the last call."""
 
     def notice(self, text: str) -> None:
         """One line that is not a result: what takes time, or what was changed."""
@@ -27,7 +27,7 @@ class NoProgress:
     def start(self, total_bytes: int) -> None:
         """Do nothing."""
 
-    def advance(self, n_bytes: float, n_tokens: int) -> None:
+    def advance(self, n_bytes: float, n_tokens: int, n_rows: int = 0) -> None:
         """Do nothing."""
 
     def notice(self, text: str) -> None:

@@ -19,6 +19,7 @@ from ppocli.kernels import layout, merge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ppocli.engine.cut import Cut
     from ppocli.engine.dirty import Bools
     from ppocli.engine.span import Span
     from ppocli.engine.worst import WorstTokens
@@ -30,6 +31,9 @@ LOCATED = {
     "ref_k1": ("log_probs", "ref_log_probs"),
 }
 """Extremes whose place is reported, and the columns they are made of."""
+
+MOST_PIECES = 1 << 16
+"""Pieces of sequences that are held at once, 8 MB; a span with more of them is evaluated in parts."""
 
 LOSS_ROLES = ("log_probs", "old_log_probs", "advantages", "rollout_log_probs")
 LOG_PROBS = ("log_probs", "old_log_probs", "ref_log_probs")
@@ -59,12 +63,22 @@ class FileAccumulator:
 
     def add(self, span: Span) -> None:
         """Evaluate a span and add it to the totals."""
-        totals = self.totals
         if self.sequences is None:
             self.sequences = SequenceStage.for_span(
-                self.path, span, self.plan, totals, self.micro, self.base_row
+                self.path, span, self.plan, self.totals, self.micro, self.base_row
             )
-        blocks = Blocks(span, self.sequences.cut(span), self.plan, self.workspace)
+        cut = self.sequences.cut(span)
+        n_parts = -(-cut.starts.size // MOST_PIECES)
+        if n_parts > 1 and span.n_tokens > layout.BLOCK:
+            for part in span.parts(layout.BLOCK * -(-span.n_tokens // (layout.BLOCK * n_parts))):
+                self._add(part, self.sequences, self.sequences.cut(part))
+        else:
+            self._add(span, self.sequences, cut)
+
+    def _add(self, span: Span, sequences: SequenceStage, cut: Cut) -> None:
+        """Evaluate a span whose pieces are not too many."""
+        totals = self.totals
+        blocks = Blocks(span, cut, self.plan, self.workspace)
         blocks.evaluate()
         if self.plan.computed:
             add_terms(blocks)
@@ -73,7 +87,7 @@ class FileAccumulator:
         suspects.look(blocks, totals, lambda token: self.place(span, token))
         self._keep_extremes(blocks)
         self.worst.offer(self, blocks)
-        self.sequences.add(span, blocks.cut, blocks.pieces)
+        sequences.add(span, blocks.cut, blocks.pieces)
 
     def finish(self) -> Totals:
         """Close what is open and return the file's totals."""

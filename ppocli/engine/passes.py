@@ -183,7 +183,7 @@ class Passes:
         A file whose sequences turn out to be interleaved is read again and held back whole, where the loss or
         a measure needs them together; a measure alone is given up where that does not fit into memory.
         """
-        kept = self.worst.copy(), deepcopy(self.micro)
+        kept = self.worst.copy(), self.micro.copy()
         together, hold = True, False
         while True:
             try:
@@ -194,7 +194,7 @@ class Passes:
                 if self.job.loss and self.spec.needs_sequences:
                     raise
                 together = False
-            self.worst, self.micro = kept[0].copy(), deepcopy(kept[1])
+            self.worst, self.micro = kept[0].copy(), kept[1].copy()
 
     def _evaluate(
         self, reader: Reader, index: int, *, together: bool, hold: bool
@@ -287,7 +287,7 @@ class Passes:
         if self.job.loss or self.job.sets:
             tokens = min(tokens, COMPUTED_TOKENS)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
-            self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
+            self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
             yield from assembler.push(chunk)
         yield from assembler.finish()
 

@@ -66,7 +66,7 @@ def scan_file(
         per_row = report.bytes / max(report.rows, 1)
         for chunk in reader.chunks(dtypes, chunk_tokens):
             counted.add(chunk)
-            progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
+            progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
         new = [note for note in reader.report.notes if note not in report.notes]
     finally:
         reader.close()

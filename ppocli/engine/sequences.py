@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,6 +45,10 @@ class MicroBatches:
     _state: Floats = field(default_factory=lambda: np.zeros(sequence.N_STATE))
     _open: Ints = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
     _places: Ints = field(default_factory=lambda: np.full((sequence.N_EXTREMES, 2), -1, dtype=np.int64))
+
+    def copy(self) -> MicroBatches:
+        """Return a copy; of none, which nothing changes, the same."""
+        return deepcopy(self) if self.n_rows else self
 
     def add(self, rows: Ints, pieces: Floats) -> None:
         """Add pieces, each of which lies inside one micro-batch, by the row in which they begin."""
@@ -247,6 +252,8 @@ class SequenceStage:
             steps, groups, known, rows, pieces, self.clock,
         )  # fmt: skip
         self.totals.n_groups_over = taken < groups.size
+        if self.totals.n_groups_over:
+            self.totals.groups = KeyedTable()  # the metrics are null, and so many states are 200 MB
 
 
 def _ids_at(span: Span, name: str, starts: Ints) -> tuple[Ints, NDArray[np.uint8]]:

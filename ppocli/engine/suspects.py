@@ -10,7 +10,9 @@ from ppocli.core.partials import EXTREMES, SUM
 from ppocli.engine.blocks import stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from ppocli.core.report import Place
     from ppocli.engine.blocks import Blocks
@@ -29,6 +31,8 @@ PADDING = "zeros"
 
 MASKED = "masked sequences"
 """Sequences whose tokens are all masked, in a file that has a valid token."""
+MOST = 32
+"""Blocks that are looked through at a time: 65,536 tokens."""
 
 
 def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
@@ -53,12 +57,13 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
             for sentinel in SENTINELS:
                 hit = (values == sentinel) & blocks.counted(start, stop)
                 _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
-    if blocks.positive.any() or blocks.bad_base.any():
+    for first, last in _runs(np.flatnonzero((blocks.positive != 0) | (blocks.bad_base != 0))):
+        start, stop = blocks.tokens_of(first)[0], blocks.tokens_of(last)[1]
         for role in ("log_probs", "old_log_probs"):
-            values = stored(blocks.span, role)
+            values = stored(blocks.span, role)[start:stop]
             hit = values == (ONE_IN_BFLOAT16 if values.dtype == np.uint16 else 1.0)
             if hit.any():
-                _add(totals, f"{role} 1", hit & blocks.counted(0, hit.size), blocks, 0, place)
+                _add(totals, f"{role} 1", hit & blocks.counted(start, stop), blocks, start, place)
     if "advantages" in blocks.plan.roles:
         zero = (blocks.sums[:, SUM["log_ratio_zero"]] > 0) & (blocks.sums[:, SUM["adv_zero"]] > 0)
         for block in np.flatnonzero(zero):
@@ -67,6 +72,17 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
             for role in ("log_probs", "old_log_probs", "advantages"):
                 hit &= blocks.widened(role, start, stop) == 0.0
             _add(totals, PADDING, hit, blocks, start, place)
+
+
+def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of consecutive blocks, at most `MOST`, so that what is compared stays cached."""
+    first = 0
+    while first < blocks.size:
+        last = first
+        while last + 1 < blocks.size and last - first + 1 < MOST and blocks[last + 1] == blocks[last] + 1:
+            last += 1
+        yield int(blocks[first]), int(blocks[last])
+        first = last + 1
 
 
 def _add(

@@ -305,10 +305,14 @@ class Totals:
         """Add groups by key."""
         if other.groups is None:
             return
-        if self.groups is None:
-            self.groups = KeyedTable()
-        mine, theirs = self.groups, other.groups
         self.n_groups_over |= other.n_groups_over
+        if self.n_groups_over:
+            self.groups = KeyedTable()
+            return
+        if self.groups is None:
+            self.groups = other.groups  # which is in nobody else's use once its file has been reported
+            return
+        mine, theirs = self.groups, other.groups
         mine.reserve(min(mine.n + theirs.n, limit))
         n = sequence.merge_keyed(
             mine.slots, mine.keys, mine.states, mine.n, limit, theirs.keys, theirs.states, theirs.n

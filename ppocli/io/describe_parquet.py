@@ -213,15 +213,16 @@ def _plan(
     leaves = footer.leaves_of(file, columns)
     if found.depth:
         groups = list(footer.values_per_group(meta, leaves))
-        rows_of = {index: rows for index, rows, _ in groups}
-        batches = [
-            (rows, sum(rows_of[index] for index in run)) for run, rows in footer.runs(groups, chunk_tokens)
-        ]
+        alike = footer.runs(groups, chunk_tokens)
         n_tokens = sum(values for _, _, values in groups)
         longest = max((values / rows for _, rows, values in groups), default=0)
     else:
-        batches = [(convert.flat_rows(chunk_tokens), meta.num_rows)]
+        alike = iter([(list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens))])
         n_tokens, longest = meta.num_rows, 1
+    batches = [
+        (rows, sum(meta.row_group(index).num_rows for index in run))
+        for run, rows in footer.apart(meta, alike)
+    ]
     sizes = [min(rows, total) for rows, total in batches if total]
     batch_tokens = min(n_tokens, max(chunk_tokens, math.ceil(longest)))
     width = sum(token_bytes(role, one.dtype) for role, one in read.items())

@@ -21,6 +21,9 @@ _LEAST_BYTES = 12
 
 FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
 
+# Offsets of a row, in the columns and of the tokens they become, take as much memory as so many tokens.
+_TOKENS_PER_ROW = 4
+
 # Row groups are called tiny when there are many of them with few rows and few tokens on average. Opening a
 # row group costs about as much time as decoding 10,000 tokens of a column.
 _MANY_GROUPS = 100
@@ -49,15 +52,21 @@ def open_footer(path: str) -> tuple[Any, Any]:
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         )
     try:
-        opened = pq.ParquetFile(
-            pa.OSFile(os.fsencode(path)),
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            page_checksum_verification=True,
-        )
+        opened = open_file(path)
         return opened, opened.schema_arrow
     except FAILURES as failure:
         raise damaged_footer(path, one_line(failure)) from None
+
+
+def open_file(path: str, meta: Any = None) -> Any:
+    """Open a file for reading in batches; `meta` is its footer, where that has been read already."""
+    return pq.ParquetFile(
+        pa.OSFile(os.fsencode(path)),
+        metadata=meta,
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+    )
 
 
 def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
@@ -75,25 +84,26 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
         return
-    source = pa.PythonFile(_NoData(Path(path).stat().st_size), mode="r")
+    nothing = _NoData(Path(path).stat().st_size)
     try:
-        reader = pq.ParquetFile(source, metadata=meta, pre_buffer=True).reader
+        reader = pq.ParquetFile(pa.PythonFile(nothing, mode="r"), metadata=meta, pre_buffer=True).reader
         next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)
-    except _DataWanted:
-        return  # all chunks were announced, and the first of them is now to be read
     except FAILURES as failure:
-        raise damaged_footer(path, one_line(failure)) from None
-
-
-class _DataWanted(Exception):
-    """Somebody wants to read data."""
+        # Once data are wanted, all chunks have been announced, and the failure is that there are none.
+        if not nothing.wanted:
+            raise damaged_footer(path, one_line(failure)) from None
 
 
 class _NoData(io.RawIOBase):
-    """A file of which only the size is known."""
+    """A file of which only the size is known.
+
+    It ends where it is read. An exception would do too, but PyArrow keeps those of Python for ever, and with
+    them the frames of all callers: 30 KB for each file.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.wanted = False
 
     def readable(self) -> bool:
         return True
@@ -108,7 +118,8 @@ class _NoData(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        raise _DataWanted
+        self.wanted = True
+        return b""
 
 
 def damaged_footer(path: str, what: str) -> InputError:
@@ -143,7 +154,8 @@ def values_per_group(meta: Any, leaves: Collection[int]) -> Iterator[tuple[int, 
 def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
     """Yield consecutive row groups of list columns that are read alike, with the rows of their batches.
 
-    PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows. A run
+    PyArrow counts rows, not tokens: a batch has chunk_tokens / (values per row of the row group) rows, a row
+    that is shorter than what its offsets take counting as `_TOKENS_PER_ROW` values. A run
     ends where rows get four times longer or shorter, so that many small row groups cost one scan.
 
     Parameters
@@ -155,7 +167,7 @@ def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[
     run: list[int] = []
     low = high = 1
     for index, n_rows, n_values in groups:
-        rows = max(1, chunk_tokens * n_rows // max(n_values, n_rows))
+        rows = max(1, chunk_tokens * n_rows // max(n_values, _TOKENS_PER_ROW * n_rows))
         if run and (rows > 4 * low or 4 * rows < high):
             yield run, low
             run = []
@@ -163,6 +175,19 @@ def runs(groups: Iterable[tuple[int, int, int]], chunk_tokens: int) -> Iterator[
         run.append(index)
     if run:
         yield run, low
+
+
+def apart(meta: Any, alike: Iterable[tuple[list[int], int]]) -> Iterator[tuple[list[int], int]]:
+    """Yield runs of row groups again, each row group by itself where it has enough rows for a batch.
+
+    Such parts can be decoded at once; many small row groups cost less in one scan.
+    """
+    for groups, rows in alike:
+        n_rows = sum(meta.row_group(group).num_rows for group in groups)
+        if n_rows < rows * len(groups):
+            yield groups, rows
+        else:
+            yield from (([group], rows) for group in groups)
 
 
 def tiny_row_groups(meta: Any, leaves: Collection[int]) -> str | None:

@@ -218,6 +218,7 @@ class MemberElements:
     compared at the end. The memory needed is that of one read.
     """
 
+    slow = True
     _file: IO[bytes]
 
     def __init__(self, member: Member, path: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
+from ppocli.io.ahead import in_order, n_workers
 from ppocli.io.fields import Field, array_of, find_fields
 
 if TYPE_CHECKING:
@@ -112,25 +115,41 @@ class ParquetReader:
         """Yield record batches of about `chunk_tokens` tokens."""
         names = sorted({field.column for field in read.values()})
         first_row = 0
-        for groups, rows in self._runs(names, chunk_tokens):
-            batches = self._file.iter_batches(rows, row_groups=groups, columns=names)
-            while True:
-                try:
-                    batch = next(batches, None)
-                except footer.FAILURES as failure:
-                    raise self._damaged(names, first_row, rows, failure) from None
-                if batch is None:
-                    break
+        runs = list(self._runs(names, chunk_tokens))
+        most_rows = max((rows for _, rows in runs), default=1)
+        batches = self._in_order(names, runs)
+        try:
+            while (batch := next(batches, None)) is not None:
                 first_row += batch.num_rows
                 yield batch
+        except footer.FAILURES as failure:
+            raise self._damaged(names, first_row, most_rows, failure) from None
+        finally:
+            batches.close()
+
+    def _in_order(self, names: list[str], runs: list[tuple[list[int], int]]) -> Generator[Any, None, None]:
+        """Yield the batches of all runs, several of which are read at once where there are several."""
+        workers = n_workers(len(runs))
+        if workers > 1:
+            yield from in_order([partial(self._read_apart, names, *run) for run in runs], workers)
+        else:
+            for groups, rows in runs:
+                yield from self._file.iter_batches(rows, row_groups=groups, columns=names)
+
+    def _read_apart(self, names: list[str], groups: list[int], rows: int) -> Iterator[Any]:
+        """Yield the batches of a run from a file opened for it: a PyArrow reader is for one thread."""
+        with contextlib.closing(footer.open_file(self.path, self._file.metadata)) as file:
+            yield from file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
 
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
-        """Yield consecutive row groups that are read alike, with the rows of their batches."""
+        """Yield consecutive row groups that are read together, with the rows of their batches."""
+        meta = self._file.metadata
         if self._depth:
-            groups = footer.values_per_group(self._file.metadata, footer.leaves_of(self._file, names))
-            yield from footer.runs(groups, chunk_tokens)
+            values = footer.values_per_group(meta, footer.leaves_of(self._file, names))
+            alike = footer.runs(values, chunk_tokens)
         else:
-            yield list(range(self._file.metadata.num_row_groups)), convert.flat_rows(chunk_tokens)
+            alike = iter([(list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens))])
+        yield from footer.apart(meta, alike)
 
     def _damaged(self, names: list[str], first_row: int, rows: int, failure: Exception) -> InputError:
         """Build the error for pages that cannot be decoded; a batch over several row groups is read again."""

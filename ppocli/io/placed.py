@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
 
 
 class Elements(Protocol):
-    """The elements of one array in (row, token) order, read once from the start."""
+    """The elements of one array in (row, token) order, read once from the start.
+
+    Attributes
+    ----------
+    slow : bool
+        Whether reading is worth a thread of its own.
+    """
+
+    slow: bool
 
     def read(self, count: int) -> NDArray[Any]:
         """Return the next `count` elements, one-dimensional and in native byte order."""
@@ -31,6 +41,8 @@ class Elements(Protocol):
 
 class ArrayElements:
     """The elements of an array in memory."""
+
+    slow = False
 
     def __init__(self, array: NDArray[Any]) -> None:
         self._flat = convert.frozen(array.reshape(-1))
@@ -102,29 +114,44 @@ class PlacedArrays:
             for role, source in self.sources.items():
                 if role in roles:
                     opened[role] = source.open()
-            yield from self._read(opened, max(1, chunk_tokens))
+            slow = sum(one.slow for one in opened.values())
+            with ThreadPoolExecutor(slow) if slow > 1 else contextlib.nullcontext() as pool:
+                yield from self._read(opened, max(1, chunk_tokens), pool)
             for one in opened.values():
                 one.finish()
         finally:
             for one in opened.values():
                 one.close()
 
-    def _read(self, opened: Mapping[str, Elements], chunk_tokens: int) -> Iterator[Chunk]:
-        """Yield the rows of opened arrays."""
+    def _read(
+        self, opened: Mapping[str, Elements], chunk_tokens: int, pool: Executor | None
+    ) -> Iterator[Chunk]:
+        """Yield the rows of opened arrays; slow ones are read side by side."""
         constant = {role: one.read(1) for role, one in opened.items() if self.sources[role].spread == "all"}
         for first_row, last_row in self._ranges(chunk_tokens):
             offsets, lengths = self._rows(first_row, last_row)
             n_rows = last_row - first_row
             n_tokens = n_rows if offsets is None else int(offsets[-1])
             arrays: dict[str, NDArray[Any]] = {}
+            counts = {
+                role: n_tokens * self.sources[role].dims if self.sources[role].spread == "token" else n_rows
+                for role in opened
+                if role not in constant
+            }
+            ahead = {
+                role: pool.submit(opened[role].read, count)
+                for role, count in counts.items()
+                if pool is not None and opened[role].slow
+            }
             for role, elements in opened.items():
                 source = self.sources[role]
                 if role in constant:
                     arrays[role] = np.repeat(constant[role], n_rows if convert.is_id(role) else n_tokens)
-                elif source.spread == "token":
-                    arrays[role] = _summed(elements.read(n_tokens * source.dims), source)
+                    continue
+                values = ahead[role].result() if role in ahead else elements.read(counts[role])
+                if source.spread == "token":
+                    arrays[role] = _summed(values, source)
                 else:
-                    values = elements.read(n_rows)
                     # As many codes as tokens are always codes of tokens.
                     per_row = convert.is_id(role) and n_tokens != n_rows
                     arrays[role] = values if per_row else np.repeat(values, lengths)

@@ -91,6 +91,8 @@ def _release(mapped: mmap.mmap) -> None:
 class SpooledElements:
     """The elements of a temporary file, which goes away with them."""
 
+    slow = True
+
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
         self._buffers = Buffers()

@@ -124,11 +124,26 @@ class _CarefulCache:
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Load machine code; anything unreadable is dropped and compiled again."""
         try:
-            return self._cache.load_overload(signature, context)
+            return self._load(signature, context)
         except Exception:  # whatever unpickling half a file raises
             with contextlib.suppress(OSError):
                 self._cache.flush()
             return None
+
+    def _load(self, signature: Any, context: Any) -> Any:
+        """Load machine code without what only compiling needs.
+
+        Numba's own `load_overload` first registers the implementations of everything it can compile, which
+        takes 0.13 s and 70 modules; what compiles registers them anyway. Machine code needs the runtime's
+        symbols alone.
+        """
+        load = getattr(self._cache, "_load_overload", None)
+        if load is None:  # a Numba with other names inside
+            return self._cache.load_overload(signature, context)
+        from numba.core.runtime import rtsys
+
+        rtsys.initialize(context)
+        return load(signature, context)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save machine code, one process at a time.

@@ -57,7 +57,7 @@ class PlainProgress(NoProgress):
 
 
 class TerminalProgress(PlainProgress):
-    """A bar with the share of bytes read, MB and tokens per second and the time left."""
+    """A bar with the share of bytes read, rows so far, MB and tokens per second and the time left."""
 
     def __init__(self, stream: TextIO, look: Look) -> None:
         super().__init__(stream)
@@ -68,23 +68,27 @@ class TerminalProgress(PlainProgress):
         self._total = 0
         self._bytes = 0.0
         self._tokens = 0
+        self._rows = 0
 
     def start(self, total_bytes: int) -> None:
         """Note the time and the size."""
         self._began = time.monotonic()
         self._total = total_bytes
 
-    def advance(self, n_bytes: float, n_tokens: int) -> None:
+    def advance(self, n_bytes: float, n_tokens: int, n_rows: int = 0) -> None:
         """Count, and show the bar once the delay is over."""
         self._bytes += n_bytes
         self._tokens += n_tokens
+        self._rows += n_rows
         spent = time.monotonic() - self._began
         if spent < DELAY_SECONDS:
             return
         if self._bar is None:
             self._bar, self._task = self._new_bar()
         if self._task is not None:
-            rate = f"{self._bytes / spent / 1e6:.0f} MB/s  {self._tokens / spent / 1e6:.1f} M tokens/s"
+            rate = f"{_short(self._bytes / spent, 'B/s')}  {_short(self._tokens / spent, ' tokens/s')}"
+            if self._rows:
+                rate = f"{_short(self._rows, ' rows')}  {rate}"
             self._bar.update(self._task, completed=self._bytes, rate=rate)
 
     def finish(self) -> None:
@@ -110,3 +114,11 @@ class TerminalProgress(PlainProgress):
         task = bar.add_task("reading", total=self._total or None, rate="")
         bar.start()
         return bar, task
+
+
+def _short(number: float, unit: str) -> str:
+    """Return a number in about three digits, in millions or thousands where it is that large."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.{0 if number >= 100 * size else 1}f} {letter}{unit}"
+    return f"{number:.0f} {unit.strip()}"

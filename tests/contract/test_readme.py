@@ -10,6 +10,7 @@ import pytest
 
 from ppocli.cli.app import COMMANDS, main
 from ppocli.core.metrics import METRICS
+from ppocli.core.presets import FAMILIES, all_presets, preset
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import AGGREGATIONS
 from ppocli.errors import ExitCode
@@ -55,6 +56,17 @@ def test_the_example_files_have_the_loss_worked_out_by_hand(
 def test_every_command_is_in_the_table_and_no_other() -> None:
     listed = re.findall(r"^\| `ppocli ([a-z]+)[^`]*` \|", README, re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_every_framework_is_in_the_table_with_its_version_and_variants() -> None:
+    section = README.split("## Frameworks")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z][a-z0-9-]*)` \| ([^|]+) \| ([^|]+) \|([^|]*)\|$", section, re.MULTILINE)
+    assert [row[0] for row in rows] == list(FAMILIES)
+    for name, title, version, variants in rows:
+        one = preset(name)
+        assert (title, version) == (one.title, one.version)
+        known = [other.name for other in all_presets() if other.name.startswith(f"{name}:")]
+        assert [f"{name}{variant}" for variant in re.findall(r"`([^`]+)`", variants)] == known
 
 
 def test_every_exit_code_is_in_the_table() -> None:

@@ -151,7 +151,7 @@ def test_a_scan_reports_progress(tmp_path: Path) -> None:
         def start(self, total_bytes: int) -> None:
             self.total = total_bytes
 
-        def advance(self, n_bytes: float, n_tokens: int) -> None:
+        def advance(self, n_bytes: float, n_tokens: int, n_rows: int = 0) -> None:
             self.read += n_bytes
             self.tokens += n_tokens
 

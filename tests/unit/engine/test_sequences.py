@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ppocli
-from ppocli.engine import sequences
+from ppocli.engine import accumulate, sequences
 
 if TYPE_CHECKING:
     from ppocli.core.report import EvalReport
@@ -355,3 +356,36 @@ def test_a_group_whose_loss_overflows_is_not_left_out_of_the_mean(tmp_path: Path
     assert report.metrics["policy_loss_finite"] is None
     assert report.nulls["policy_loss_finite"].nonfinite == "inf"
     assert report.metrics["policy_loss_by_agg_finite"]["group-mean"] is None
+
+
+def test_a_span_with_many_pieces_is_evaluated_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    lengths = rng.integers(0, 5, size=6_000)
+    new, old, adv = (rng.normal(size=int(lengths.sum())) for _ in range(3))
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    columns = {"log_probs": new, "old_log_probs": old, "advantages": adv}
+    table = pa.table({name: pa.ListArray.from_arrays(ends, pa.array(x)) for name, x in columns.items()})
+    pq.write_table(table, tmp_path / "f.parquet")
+    seen: list[int] = []
+    real = accumulate.FileAccumulator._add
+
+    def watched(self: Any, span: Any, *rest: Any) -> None:
+        seen.append(span.n_tokens)
+        real(self, span, *rest)
+
+    monkeypatch.setattr(accumulate.FileAccumulator, "_add", watched)
+    whole = ppocli.evaluate(tmp_path / "f.parquet", micro_batch=7)
+    assert len(seen) == 2  # the whole blocks, and the rest
+    seen.clear()
+    monkeypatch.setattr(accumulate, "MOST_PIECES", 1_000)
+    parts = ppocli.evaluate(tmp_path / "f.parquet", micro_batch=7)
+    assert len(seen) > 3
+    assert all(n % 2048 == 0 for n in seen[:-1])
+    assert parts.metrics == whole.metrics
+    assert parts.places == whole.places
+    # Each sequence's mean of log-ratios, by loops.
+    starts = ends.to_pylist()
+    sums = [math.fsum((new[a:b] - old[a:b]).tolist()) for a, b in pairwise(starts) if b > a]
+    assert parts.metrics["seq_log_ratio_mean"] == pytest.approx(math.fsum(sums) / len(sums), rel=1e-12)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from ppocli.core.chunk import Chunk, Column, Ids
-from ppocli.engine.span import Assembler, Span
+from ppocli.engine.span import LARGE, Assembler, Span
 
 BLOCK = 4
 
@@ -79,3 +79,24 @@ def test_an_id_of_a_row_is_spread_over_its_tokens() -> None:
 def test_nothing_gives_nothing() -> None:
     assert spans_of() == []
     assert spans_of(flat(0, 0), rows(0, 0, [0, 0])) == []
+
+
+def test_a_chunk_is_not_copied_to_follow_an_open_block() -> None:
+    first, second = flat(0, 3), flat(3, 3 + BLOCK * 2 * LARGE)
+    spans = spans_of(first, second)
+    assert [(span.origin, span.n_tokens) for span in spans] == [
+        (0, BLOCK),
+        (BLOCK, 3 + BLOCK * 2 * LARGE - BLOCK - 3),
+        (BLOCK * 2 * LARGE, 3),
+    ]
+    assert np.shares_memory(spans[1].arrays["log_probs"], second.columns["log_probs"].values)
+    joined = np.concatenate([span.arrays["log_probs"] for span in spans])
+    assert joined.tolist() == list(range(3 + BLOCK * 2 * LARGE))
+
+
+def test_parts_of_a_span_know_their_rows() -> None:
+    (span,) = spans_of(rows(4, 0, [3, 6, 3]))
+    parts = list(span.parts(4))
+    assert [(part.origin, part.n_tokens) for part in parts] == [(0, 4), (4, 4), (8, 4)]
+    found = [part.rows_of(np.arange(4) + part.origin).tolist() for part in parts]
+    assert found == [[4, 4, 4, 5], [5, 5, 5, 5], [5, 6, 6, 6]]

@@ -261,8 +261,9 @@ def test_the_plan_of_lists_follows_the_length_of_rows(tmp_path: Path) -> None:
         writer.write_table(table.slice(50))
     plan = look(path, tokens=40).plan
     assert plan is not None
-    # 40 tokens are 20 rows of 2, and less than one row of 100: 3 batches and 4; 3 x 8 + 1 bytes a token
-    assert (plan.batch_rows, plan.n_batches) == ((1, 20), 7)
+    # 40 tokens are 10 rows of 2, each of which counts as 4, and less than one row of 100: 5 batches and 4;
+    # 3 x 8 + 1 bytes a token
+    assert (plan.batch_rows, plan.n_batches) == ((1, 10), 9)
     assert plan.batch_bytes == 100 * 25
 
 

@@ -53,11 +53,12 @@ def test_a_long_run_shows_the_share_and_the_rate(monkeypatch: pytest.MonkeyPatch
     stream = io.StringIO()
     bar = TerminalProgress(stream, TERMINAL)
     bar.start(200_000_000)
-    bar.advance(50_000_000, 9_000_000)
+    bar.advance(50_000_000, 9_000_000, 300_000)
     bar.finish()
     bar.finish()
     text = stream.getvalue()
     assert "25%" in text
-    assert "25 MB/s" in text
+    assert "300 k rows" in text
+    assert "25.0 MB/s" in text
     assert "4.5 M tokens/s" in text
     assert text.endswith("\x1b[2K"), "the line is taken away at the end"
