@@ -122,10 +122,15 @@ class Reader(Protocol):
     def report(self) -> InputReport:
         """Path, format, layout, rows, bytes and the column found for each role; counts are still zero."""
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row and repeated over its tokens; none where rows are tokens."""
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order, about `chunk_tokens` tokens at a time and at least one row.
 
-        May be called more than once; each call reads from the start. Raises InputError.
+        With `repeat=False` columns and ids of `per_row` roles keep one value per row, for those who write
+        them again. May be called more than once; each call reads from the start. Raises InputError.
         """
 
     def close(self) -> None:

@@ -90,9 +90,14 @@ class ArrayReader:
         """What was given."""
         return self._report
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row; see `ppocli.core.chunk.Reader`."""
+        return self._arrays.per_row
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in order; see `ppocli.core.chunk.Reader`."""
-        return self._arrays.chunks(roles, chunk_tokens)
+        return self._arrays.chunks(roles, chunk_tokens, repeat=repeat)
 
     def close(self) -> None:
         """Do nothing."""

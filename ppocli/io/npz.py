@@ -74,7 +74,12 @@ class NpzReader:
         """What was found."""
         return self._report
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row; see `ppocli.core.chunk.Reader`."""
+        return self._arrays.per_row
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order; see `ppocli.core.chunk.Reader`.
 
         Raises
@@ -82,7 +87,7 @@ class NpzReader:
         InputError
             Data that cannot be inflated, end early or fail their checksum; a mask value other than 0 and 1.
         """
-        return self._arrays.chunks(roles, chunk_tokens)
+        return self._arrays.chunks(roles, chunk_tokens, repeat=repeat)
 
     def close(self) -> None:
         """Do nothing: files are open only while chunks are read."""

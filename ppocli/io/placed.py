@@ -95,22 +95,33 @@ class PlacedArrays:
     sources: Mapping[str, Source]
     coders: dict[str, IdCoder]
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row, or once for all rows, and repeated over the tokens."""
+        if self.row_tokens is None and self.offsets is None:
+            return frozenset()
+        return frozenset(
+            role for role, one in self.sources.items() if one.spread != "token" and role != "mask"
+        )
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order; see `ppocli.core.chunk.Reader`."""
         opened: dict[str, Elements] = {}
         try:
             for role, source in self.sources.items():
                 if role in roles:
                     opened[role] = source.open()
-            yield from self._read(opened, max(1, chunk_tokens))
+            yield from self._read(opened, max(1, chunk_tokens), frozenset() if repeat else self.per_row)
             for one in opened.values():
                 one.finish()
         finally:
             for one in opened.values():
                 one.close()
 
-    def _read(self, opened: Mapping[str, Elements], chunk_tokens: int) -> Iterator[Chunk]:
-        """Yield the rows of opened arrays."""
+    def _read(
+        self, opened: Mapping[str, Elements], chunk_tokens: int, apart: frozenset[str]
+    ) -> Iterator[Chunk]:
+        """Yield the rows of opened arrays; roles that stay `apart` with one value per row."""
         constant = {role: one.read(1) for role, one in opened.items() if self.sources[role].spread == "all"}
         for first_row, last_row in self._ranges(chunk_tokens):
             offsets, lengths = self._rows(first_row, last_row)
@@ -120,13 +131,14 @@ class PlacedArrays:
             for role, elements in opened.items():
                 source = self.sources[role]
                 if role in constant:
-                    arrays[role] = np.repeat(constant[role], n_rows if convert.is_id(role) else n_tokens)
+                    per_row = convert.is_id(role) or role in apart
+                    arrays[role] = np.repeat(constant[role], n_rows if per_row else n_tokens)
                 elif source.spread == "token":
                     arrays[role] = _summed(elements.read(n_tokens * source.dims), source)
                 else:
                     values = elements.read(n_rows)
                     # As many codes as tokens are always codes of tokens.
-                    per_row = convert.is_id(role) and n_tokens != n_rows
+                    per_row = role in apart or (convert.is_id(role) and n_tokens != n_rows)
                     arrays[role] = values if per_row else np.repeat(values, lengths)
             yield self._chunk(arrays, first_row, n_rows, n_tokens, offsets)
 
