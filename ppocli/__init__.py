@@ -17,17 +17,28 @@ if TYPE_CHECKING:
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.writer import RolloutWriter as RolloutWriter
 
 _HOMES = {
     "EvalReport": "ppocli.core.report",
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "RolloutWriter": "ppocli.io.writer",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
 }
-__all__ = ["EvalReport", "ExitCode", "LossSpec", "PpoCliError", "evaluate", "inspect_files", "ppo_clip_loss"]
+__all__ = [
+    "EvalReport",
+    "ExitCode",
+    "LossSpec",
+    "PpoCliError",
+    "RolloutWriter",
+    "evaluate",
+    "inspect_files",
+    "ppo_clip_loss",
+]
 
 
 def __getattr__(name: str) -> Any:

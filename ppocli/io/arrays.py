@@ -122,7 +122,14 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             bits: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy()
             # Two raw bytes per value is how NumPy itself hands bfloat16 around.
             return bits.view("V2")
-        return np.asarray(tensor.numpy())
+        try:
+            return np.asarray(tensor.numpy())
+        except (TypeError, RuntimeError):  # float8, sparse, quantised
+            raise InputError(
+                f"'{role}' is a tensor of type {tensor.dtype}, which NumPy does not have",
+                where=PATH,
+                hint="convert it first: tensor.float()",
+            ) from None
     if isinstance(value, np.ma.MaskedArray) or type(value).__module__.partition(".")[0] == "pyarrow":
         raise InputError(
             f"'{role}' is a {type(value).__name__}, whose missing values a plain array cannot hold",
@@ -130,6 +137,8 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             hint="give a plain NumPy array, with mask= for the tokens that count",
         )
     try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.asarray(np.from_dlpack(value))
         return np.asarray(value)
     except ValueError:
         raise InputError(
