@@ -101,18 +101,23 @@ class ReadOptions:
     ----------
     columns : mapping of role to column name
         What `--col ROLE=COLUMN` says. Wins over every alias.
-    layout : {"auto", "time"}
-        "time": two-dimensional arrays are (time, environment).
+    layout : {"auto", "time", "env"}
+        "time": two-dimensional arrays are (time, environment). "env": the same, and flat arrays beside them
+        go environment by environment.
     sum_dims : bool
         Sum log-probs over the last axis (action dimensions).
     bits : frozenset of str
         Roles whose uint16 column holds bfloat16 bits.
+    neglogp, probs : frozenset of str
+        Log-prob roles whose column holds minus the log-prob, or the probability.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     layout: str = "auto"
     sum_dims: bool = False
     bits: frozenset[str] = frozenset()
+    neglogp: frozenset[str] = frozenset()
+    probs: frozenset[str] = frozenset()
 
 
 class Reader(Protocol):

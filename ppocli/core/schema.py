@@ -132,9 +132,9 @@ def _reading() -> Schema:
     """Return the schemas of the settings about how columns are read."""
     return {
         "columns": {"type": "object", "propertyNames": {"enum": list(ROLES)}, "additionalProperties": _TEXT},
-        "layout": {"enum": ["auto", "time"]},
+        "layout": {"enum": ["auto", "time", "env"]},
         "sum_dims": {"type": "boolean"},
-        "bits": {"type": "array", "items": {"enum": list(ROLES)}},
+        **{key: {"type": "array", "items": {"enum": list(ROLES)}} for key in ("bits", "neglogp", "probs")},
     }
 
 

@@ -151,8 +151,9 @@ def command_line(path: str, options: ReadOptions) -> str:
         words += ["--layout", options.layout]
     if options.sum_dims:
         words.append("--sum-dims")
-    for role in sorted(options.bits):
-        words += ["--bits", role]
+    for name in ("bits", "neglogp", "probs"):
+        for role in sorted(getattr(options, name)):
+            words += [f"--{name}", role]
     return shlex.join(words)
 
 

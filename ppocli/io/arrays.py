@@ -62,7 +62,7 @@ class ArrayReader:
             raise UsageProblem(
                 f"no array for {', '.join(missing)}", hint=f"given: {', '.join(given) or 'none'}"
             )
-        stacked = options.sum_dims or options.layout == "time"
+        stacked = options.sum_dims or options.layout != "auto"
         lists = {} if stacked else {role: value for role, value in given.items() if _is_ragged(value)}
         rows = {role: [_to_numpy(role, row) for row in value] for role, value in lists.items()}
         whole = {role: _to_numpy(role, value) for role, value in given.items() if role not in lists}
@@ -74,7 +74,9 @@ class ArrayReader:
             bits = dtype == convert.BFLOAT16
             opener = partial(ArrayElements, array.view(np.uint16) if bits else array)
             sources[role] = Source(role, dtype, placed.spread, placed.dims, opener)
-        self._arrays = PlacedArrays(PATH, plan.n_rows, plan.row_tokens, offsets, sources, dict(coders or {}))
+        self._arrays = PlacedArrays(
+            PATH, plan.n_rows, plan.row_tokens, offsets, sources, dict(coders or {}), options
+        )
         self._report = InputReport(
             path=PATH,
             format="arrays",
@@ -82,7 +84,7 @@ class ArrayReader:
             rows=plan.n_rows,
             bytes=sum(array.nbytes for array in flat.values()),
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
-            notes=plan.notes,
+            notes=(*plan.notes, *convert.form_notes(sources, options)),
         )
 
     @property

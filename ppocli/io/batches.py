@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ppocli.io.fields import array_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ppocli.core.chunk import ReadOptions
     from ppocli.core.report import InputReport
     from ppocli.io.fields import Field, Fields
 
@@ -33,12 +35,14 @@ class BatchChunker:
     path : str
         For messages.
     found : Fields
+    options : ReadOptions
     coders : dict of role to IdCoder
         Give text ids their codes; a role without one gets its own.
     """
 
     path: str
     found: Fields
+    options: ReadOptions
     coders: dict[str, IdCoder]
     _null_rows: tuple[int, int] = field(default=(0, 0), init=False)
 
@@ -98,7 +102,7 @@ class BatchChunker:
         fields = self.found.by_role
         for role, array in arrays.items():
             if fields[role].summed:
-                arrays[role] = lists.sum_innermost(array, fields[role].dtype)
+                arrays[role] = lists.sum_innermost(array, partial(self._plain, role))
         n_tokens, n_null_rows, offsets = n_rows, 0, None
         if self.found.depth:
             apart = {role: arrays.pop(role) for role in tuple(arrays) if self._stays_apart(role, repeat)}
@@ -125,6 +129,11 @@ class BatchChunker:
             n_null_rows=n_null_rows,
         )
 
+    def _plain(self, role: str, array: Any) -> NDArray[Any]:
+        """Return the log-probs of an array of a role's values, wide enough to be summed."""
+        values = convert.as_log_probs(lists.values_of(array), role, self.options)
+        return convert.widened(values) if values.dtype == np.uint16 else values
+
     def _stays_apart(self, role: str, repeat: bool) -> bool:
         """Return whether a column keeps one value per row: ids always, others where it is asked for."""
         if convert.is_id(role):
@@ -137,8 +146,11 @@ class BatchChunker:
         if role == "token_id":
             ids = convert.to_ids(lists.values_of(array), lists.present_of(array))
             return Column(ids.codes, ids.present)
+        values = lists.values_of(array)
+        if not one.summed:
+            values = convert.as_log_probs(values, role, self.options)
         try:
-            return convert.to_column(lists.values_of(array), lists.present_of(array), one.dtype)
+            return convert.to_column(values, lists.present_of(array), one.dtype)
         except ValueError as problem:
             raise InputError(f"column '{one.column}' ({role}): {problem}", where=self.path) from None
 

@@ -174,8 +174,8 @@ def _stored_type(role: str, dtype: str, options: ReadOptions) -> str:
         return "bool"
     if kind == "id":
         return "string" if dtype in convert.TEXTS else "uint64" if dtype == "uint64" else "int64"
-    if kind == "log_prob" and options.sum_dims:
-        return "float64"  # sums are float64
+    if kind == "log_prob" and (options.sum_dims or role in options.probs):
+        return "float64"  # sums and logarithms are float64
     return "float32" if dtype in ("float16", "float32", convert.BFLOAT16, "null") else "float64"
 
 

@@ -6,9 +6,13 @@ import difflib
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.errors import InputError, UsageProblem
+
+if TYPE_CHECKING:
+    from ppocli.core.chunk import ReadOptions
 
 _LISTED = 40
 
@@ -27,6 +31,22 @@ class Resolution:
 
     columns: Mapping[str, str]
     notes: tuple[str, ...]
+
+
+def chosen_columns(columns: Iterable[str], options: ReadOptions) -> dict[str, str]:
+    """Return the columns that options name: by `--col`, and those whose usual names tell what they hold.
+
+    A role given by `--neglogp` or `--probs` takes the one column with a usual name for such values, unless a
+    column has the role's own name.
+    """
+    chosen = dict(options.columns)
+    names = {name.lower(): name for name in columns}
+    for roles, usual in ((options.neglogp, NEGATED), (options.probs, PROBABILITIES)):
+        for role in roles:
+            fitting = [names[one] for one in usual if one in names]
+            if role not in chosen and role not in names.values() and len(fitting) == 1:
+                chosen[role] = fitting[0]
+    return chosen
 
 
 @dataclass(slots=True)
@@ -236,14 +256,15 @@ def _near(search: _Search, missing: list[str], free: list[str]) -> list[str]:
 
 def _never_taken(search: _Search, missing: list[str]) -> list[str]:
     """Return hint lines about columns that hold something else than log-probs by their names."""
-    if not any(ROLES[role].kind == "log_prob" for role in missing):
+    roles = [role for role in missing if ROLES[role].kind == "log_prob"]
+    if not roles:
         return []
-    lines = []
+    role, lines = roles[-1], []
     for name in search.columns:
         if name.lower() in NEGATED:
-            lines.append(f"'{name}' is a name for minus the log-prob and is not taken: store its negative")
+            lines.append(f"'{name}' is a name for minus the log-prob: {_col(role, name)} --neglogp {role}")
         elif name.lower() in PROBABILITIES:
-            lines.append(f"'{name}' is a name for a probability and is not taken: store its logarithm")
+            lines.append(f"'{name}' is a name for a probability: {_col(role, name)} --probs {role}")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
-from ppocli.io.columns import resolve
+from ppocli.io.columns import chosen_columns, resolve
 from ppocli.io.source import format_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, Inp
 def clear_roles(path: str, columns: Mapping[str, str], options: ReadOptions) -> dict[str, str]:
     """Return the column of each role as far as names tell, whatever the types."""
     try:
-        return dict(resolve(path, columns, options.columns, ()).columns)
+        return dict(resolve(path, columns, chosen_columns(columns, options), ()).columns)
     except InputError:
         return {}
 

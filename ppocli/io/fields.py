@@ -11,7 +11,7 @@ import pyarrow as pa
 from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
-from ppocli.io.columns import resolve
+from ppocli.io.columns import chosen_columns, resolve
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -88,8 +88,9 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         See `ParquetReader`.
     """
     columns, inside = offered(schema, path)
-    found = resolve(path, columns, options.columns, required, named_only=inside)
-    notes = list(found.notes)
+    chosen = chosen_columns([*columns, *inside], options)
+    found = resolve(path, columns, chosen, required, named_only=inside)
+    notes = [*found.notes, *convert.form_notes(found.columns, options)]
     fields: dict[str, Field] = {}
     for role, column in found.columns.items():
         try:

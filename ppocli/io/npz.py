@@ -14,7 +14,7 @@ from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
-from ppocli.io.columns import Resolution, resolve
+from ppocli.io.columns import Resolution, chosen_columns, resolve
 from ppocli.io.members import Member, by_name, elements, read_headers
 from ppocli.io.placed import PlacedArrays, Source
 from ppocli.io.shapes import Plan, plan_layout
@@ -58,7 +58,7 @@ class NpzReader:
         for role, placed in plan.placements.items():
             opener = partial(elements, used[role], path, placed.axes(len(used[role].shape)))
             sources[role] = Source(used[role].name, dtypes[role], placed.spread, placed.dims, opener)
-        self._arrays = PlacedArrays(path, plan.n_rows, plan.row_tokens, None, sources, dict(coders))
+        self._arrays = PlacedArrays(path, plan.n_rows, plan.row_tokens, None, sources, dict(coders), options)
         self._report = InputReport(
             path=path,
             format="npz",
@@ -124,7 +124,7 @@ def place(
         See `NpzReader`.
     """
     found = _resolve(path, members, options, required)
-    notes = list(found.notes)
+    notes = [*found.notes, *convert.form_notes(found.columns, options)]
     used: dict[str, Member] = {}
     dtypes: dict[str, str] = {}
     for role, name in found.columns.items():
@@ -186,7 +186,7 @@ def _resolve(
     """Find the roles."""
     described = {name: str(member) for name, member in members.items()}
     try:
-        return resolve(path, described, options.columns, required)
+        return resolve(path, described, chosen_columns(described, options), required)
     except InputError as error:
         wrapped = [one for one in members.values() if one.problem == "object" and one.shape == ()]
         if not wrapped:

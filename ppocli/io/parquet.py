@@ -54,7 +54,7 @@ class ParquetReader:
         self._file, schema = footer.open_footer(path)
         found = find_fields(schema, path, options, required)
         self._found, self._fields, self._depth = found, found.by_role, found.depth
-        self._chunker = BatchChunker(path, found, dict(coders))
+        self._chunker = BatchChunker(path, found, options, dict(coders))
         leaves = footer.leaves_of(self._file, {field.column for field in self._fields.values()})
         footer.check_chunks(self._file, path, leaves)
         tiny = footer.tiny_row_groups(self._file.metadata, leaves if self._depth else ())

@@ -15,6 +15,8 @@ from ppocli.io import convert
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ppocli.core.chunk import ReadOptions
+
 
 class Elements(Protocol):
     """The elements of one array in (row, token) order, read once from the start."""
@@ -86,6 +88,7 @@ class PlacedArrays:
         Where the tokens of rows of different lengths start.
     sources : mapping of role to Source
     coders : dict of role to IdCoder
+    options : ReadOptions
     """
 
     path: str
@@ -94,6 +97,7 @@ class PlacedArrays:
     offsets: NDArray[np.int64] | None
     sources: Mapping[str, Source]
     coders: dict[str, IdCoder]
+    options: ReadOptions
 
     @property
     def per_row(self) -> frozenset[str]:
@@ -134,7 +138,7 @@ class PlacedArrays:
                     per_row = convert.is_id(role) or role in apart
                     arrays[role] = np.repeat(constant[role], n_rows if per_row else n_tokens)
                 elif source.spread == "token":
-                    arrays[role] = _summed(elements.read(n_tokens * source.dims), source)
+                    arrays[role] = self._summed(role, elements.read(n_tokens * source.dims))
                 else:
                     values = elements.read(n_rows)
                     # As many codes as tokens are always codes of tokens.
@@ -208,6 +212,8 @@ class PlacedArrays:
         if role == "token_id":
             return Column(convert.to_ids(values, None).codes)
         source = self.sources[role]
+        if source.dims == 1:
+            values = convert.as_log_probs(values, role, self.options)
         try:
             return convert.to_column(values, None, source.dtype)
         except ValueError as problem:
@@ -221,12 +227,13 @@ class PlacedArrays:
             values = convert.text_codes([str(one) for one in texts], coder)[index]
         return convert.to_ids(values, None)
 
-
-def _summed(values: NDArray[Any], source: Source) -> NDArray[Any]:
-    """Sum the dimensions of each token in float64."""
-    if source.dims == 1:
-        return values
-    if source.dtype == convert.BFLOAT16:
-        values = convert.widened(values)
-    sums: NDArray[np.float64] = values.reshape(-1, source.dims).sum(axis=1, dtype=np.float64)
-    return sums
+    def _summed(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Sum the dimensions of each token in float64."""
+        dims = self.sources[role].dims
+        if dims == 1:
+            return values
+        values = convert.as_log_probs(values, role, self.options)
+        if values.dtype == np.uint16:
+            values = convert.widened(values)
+        sums: NDArray[np.float64] = values.reshape(-1, dims).sum(axis=1, dtype=np.float64)
+        return sums

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from ppocli.core.chunk import ReadOptions
 from ppocli.errors import InputError
+from ppocli.io.npz import NpzReader
 from ppocli.io.shapes import Placement, Plan, plan_layout
 
 Shape = tuple[int, ...]
@@ -134,3 +138,28 @@ def test_hints_name_the_option_that_fits() -> None:
 def test_no_log_probs_at_all() -> None:
     assert plan(advantages=(2, 3), mask=(2, 3)).row_tokens == 3
     assert plan(token_id=(4,)).n_rows == 4
+
+
+def test_flat_arrays_environment_by_environment(tmp_path: Path) -> None:
+    # SB3 after training: two steps of three environments; rewards alone keep (time, environment).
+    flat = np.array([[0.0], [10.0], [1.0], [11.0], [2.0], [12.0]], np.float32)
+    rewards = np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]], np.float32)
+    path = str(tmp_path / "sb3.npz")
+    np.savez(path, log_probs=-flat, old_log_probs=-flat, advantages=flat, rewards=rewards)
+    with pytest.raises(InputError, match=r"shape \(6, 1\) and 'rewards' has shape \(2, 3\)") as caught:
+        NpzReader(path, ReadOptions(), {})
+    assert "--layout env" in str(caught.value.hint)
+    reader = NpzReader(path, ReadOptions(layout="env"), {})
+    assert (reader.report.layout, reader.report.rows) == ("padded", 3)
+    (chunk,) = reader.chunks(("log_probs", "advantages", "rewards"), 100)
+    assert chunk.columns["rewards"].values.tolist() == flat.reshape(-1).tolist()
+    assert chunk.columns["advantages"].values.tolist() == flat.reshape(-1).tolist()
+    assert chunk.offsets is not None
+    assert chunk.offsets.tolist() == [0, 2, 4, 6]
+    (chunk,) = NpzReader(path, ReadOptions(layout="env"), {}).chunks(("log_probs",), 100)
+    assert chunk.columns["log_probs"].values.tolist() == (-flat).reshape(-1).tolist()
+
+
+def test_env_without_two_dimensional_arrays_is_flat() -> None:
+    found = plan("env", log_probs=(6, 1), rewards=(6,))
+    assert (found.layout, found.n_rows) == ("flat", 6)
