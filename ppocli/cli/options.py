@@ -50,7 +50,7 @@ class FileOptions:
             DATA,
             "--layout",
             metavar="auto|time|env",
-            text="time: two-dimensional arrays are (time, environment). env: the same, and flat arrays beside "
+            text="time: two-dimensional arrays are (time, environment). env: the same, and flat ones beside "
             "them go environment by environment, as SB3's after training. auto (default): (sequence, token).",
         ),
     ] = "auto"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
-from ppocli.io.fields import array_of
+from ppocli.io.fields import SAMPLE_MASK, array_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +99,7 @@ class BatchChunker:
         self, arrays: dict[str, Any], wanted: list[str], first_row: int, n_rows: int, repeat: bool
     ) -> Chunk:
         """Turn rows of a batch into a chunk."""
-        fields = self.found.by_role
+        fields = self._fields
         for role, array in arrays.items():
             if fields[role].summed:
                 arrays[role] = lists.sum_innermost(array, partial(self._plain, role))
@@ -121,7 +121,7 @@ class BatchChunker:
             n_rows=n_rows,
             n_tokens=n_tokens,
             columns={role: self._column(role, arrays[role]) for role in wanted if convert.is_value(role)},
-            mask=self._mask(arrays["mask"], first_row, offsets) if "mask" in wanted else None,
+            mask=self._mask(arrays, first_row, offsets) if "mask" in wanted else None,
             offsets=offsets,
             sequence_id=ids.get("sequence_id"),
             group_id=ids.get("group_id"),
@@ -134,9 +134,15 @@ class BatchChunker:
         values = convert.as_log_probs(lists.values_of(array), role, self.options)
         return convert.widened(values) if values.dtype == np.uint16 else values
 
+    @property
+    def _fields(self) -> dict[str, Field]:
+        """The columns by role, the second mask among them."""
+        second = self.found.sample_mask
+        return {**self.found.by_role, **({SAMPLE_MASK: second} if second is not None else {})}
+
     def _stays_apart(self, role: str, repeat: bool) -> bool:
         """Return whether a column keeps one value per row: ids always, others where it is asked for."""
-        if convert.is_id(role):
+        if role != SAMPLE_MASK and convert.is_id(role):
             return self.found.by_role[role].depth == 0
         return not repeat and role in self.per_row
 
@@ -165,9 +171,28 @@ class BatchChunker:
             ) from None
         return convert.to_ids(codes, lists.present_of(array))
 
-    def _mask(self, array: Any, first_row: int, offsets: NDArray[np.int64] | None) -> NDArray[np.uint8]:
-        """Make the mask."""
-        one: Field = self.found.by_role["mask"]
+    def _mask(
+        self, arrays: Mapping[str, Any], first_row: int, offsets: NDArray[np.int64] | None
+    ) -> NDArray[np.uint8]:
+        """Make the mask of the columns that have a say in it."""
+        masks = [
+            self._one_mask(role, arrays[role], first_row, offsets)
+            for role in ("mask", SAMPLE_MASK)
+            if role in arrays
+        ]
+        if len(masks) == 1 and not self.found.skip_first:
+            return masks[0]
+        mask: NDArray[np.uint8] = np.minimum.reduce(masks)
+        if self.found.skip_first and offsets is not None:
+            mask = mask.copy()
+            mask[offsets[:-1][np.diff(offsets) > 0]] = 0
+        return convert.frozen(mask)
+
+    def _one_mask(
+        self, role: str, array: Any, first_row: int, offsets: NDArray[np.int64] | None
+    ) -> NDArray[np.uint8]:
+        """Read one mask column."""
+        one = self._fields[role]
         try:
             return convert.to_mask(lists.values_of(array), lists.present_of(array), one.dtype)
         except convert.BadMaskValue as bad:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.errors import InputError, UsageProblem
+from ppocli.io.missing import col, meanings, missing_columns, quoted
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -49,12 +49,18 @@ def chosen_columns(columns: Iterable[str], options: ReadOptions) -> dict[str, st
     return chosen
 
 
+def names_a_role(name: str) -> bool:
+    """Return whether a column of this name could play a role."""
+    return name.lower() in AMBIGUOUS or any(_is_alias(role, name) for role in ROLES.values())
+
+
 @dataclass(slots=True)
-class _Search:
+class Search:
     """What is known while the columns of one input are looked through."""
 
     path: str
     columns: Mapping[str, str]
+    chosen: Mapping[str, str] = field(default_factory=dict)
     taken: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: dict[str, InputError] = field(default_factory=dict)
@@ -100,7 +106,7 @@ def resolve(
         A column that `chosen` names, or a required role, is missing; or two columns fit one role.
     """
     check_roles(chosen)
-    search = _Search(path, columns)
+    search = Search(path, columns, chosen)
     for role, name in chosen.items():
         if name not in columns and name not in (named_only or {}):
             raise _no_such_column(search, role, name)
@@ -110,7 +116,7 @@ def resolve(
     _take_ambiguous(search, free, skip=chosen)
     missing = [role for role in required if role not in search.taken]
     if missing:
-        raise _missing(search, missing, free)
+        raise missing_columns(search, missing, free)
     for problem in search.problems.values():
         if required:
             raise problem
@@ -138,7 +144,7 @@ def listing(columns: Mapping[str, str]) -> str:
     return (", ".join(shown) or "none") + (f" and {more} more" if more > 0 else "")
 
 
-def _take_clear(search: _Search, free: list[str], skip: Collection[str]) -> None:
+def _take_clear(search: Search, free: list[str], skip: Collection[str]) -> None:
     """Take every role that one column fits by its own name or by an alias that means nothing else."""
     for role in ROLES.values():
         if role.name in skip:
@@ -151,7 +157,7 @@ def _take_clear(search: _Search, free: list[str], skip: Collection[str]) -> None
             search.taken[role.name] = fitting[0]
         elif fitting and role.name == "token_id":
             # It locates tokens and changes no number, so it is no reason to refuse the input.
-            search.notes.append(f"token_id: not taken, {_quoted(fitting)} all fit")
+            search.notes.append(f"token_id: not taken, {quoted(fitting)} all fit")
         elif fitting:
             search.problems[role.name] = _too_many(search, role.name, fitting)
 
@@ -162,12 +168,12 @@ def _is_alias(role: Role, name: str) -> bool:
     return lower not in AMBIGUOUS and (lower in role.aliases or lower == role.name)
 
 
-def _take_ambiguous(search: _Search, free: list[str], skip: Collection[str]) -> None:
+def _take_ambiguous(search: Search, free: list[str], skip: Collection[str]) -> None:
     """Take names of several meanings where the old column is clear; remember the others."""
     names = [name for name in free if name.lower() in AMBIGUOUS]
     if "old_log_probs" not in search.taken:
         search.open_names = names
-        search.notes += [f"column '{name}' not used: {_meanings(name)}" for name in names]
+        search.notes += [f"column '{name}' not used: {meanings(name)}" for name in names]
         return
     for role in ("log_probs", "rollout_log_probs"):
         fitting = [name for name in names if _meaning_beside_old(name) == role]
@@ -181,7 +187,7 @@ def _take_ambiguous(search: _Search, free: list[str], skip: Collection[str]) -> 
             else:
                 search.problems[role] = _too_many(search, role, fitting)
         unused = [name for name in fitting if name != search.taken.get(role)]
-        search.notes += [f"column '{name}' not used: {_meanings(name)}" for name in unused]
+        search.notes += [f"column '{name}' not used: {meanings(name)}" for name in unused]
 
 
 def _meaning_beside_old(name: str) -> str:
@@ -189,119 +195,18 @@ def _meaning_beside_old(name: str) -> str:
     return "log_probs" if "log_probs" in AMBIGUOUS[name.lower()] else "rollout_log_probs"
 
 
-def _meanings(name: str) -> str:
-    """Say what a name of several meanings can be."""
-    *first, last = AMBIGUOUS[name.lower()]
-    return f"it can mean {', '.join(first)} or {last}"
-
-
-def _quoted(names: Iterable[str]) -> str:
-    """Return the names in quotes, separated by commas."""
-    return ", ".join(f"'{name}'" for name in names)
-
-
-def _col(role: str, name: str) -> str:
-    """Return the option that gives `role` the column `name`, ready for a shell."""
-    return f"--col {shlex.quote(f'{role}={name}')}"
-
-
-def _too_many(search: _Search, role: str, names: list[str]) -> InputError:
+def _too_many(search: Search, role: str, names: list[str]) -> InputError:
     """Build the error for several columns that fit one role."""
-    lines = "\n".join(_col(role, name) for name in names)
+    lines = "\n".join(col(role, name) for name in names)
     return InputError(
-        f"columns {_quoted(names)} all fit the role '{role}'",
+        f"columns {quoted(names)} all fit the role '{role}'",
         where=search.where(),
         hint=f"say which one it is:\n{lines}",
     )
 
 
-def _no_such_column(search: _Search, role: str, name: str) -> InputError:
+def _no_such_column(search: Search, role: str, name: str) -> InputError:
     """Build the error for a column that `--col` names and the input does not have."""
     near = difflib.get_close_matches(name, search.columns, n=1)
-    hint = f"did you mean '{near[0]}'?  {_col(role, near[0])}" if near else None
+    hint = f"did you mean '{near[0]}'?  {col(role, near[0])}" if near else None
     return InputError(f"column '{name}' for role '{role}' not found", where=search.where(), hint=hint)
-
-
-def _missing(search: _Search, missing: list[str], free: list[str]) -> InputError:
-    """Build the error for required roles without a column."""
-    fitting = [name for name in search.open_names if set(AMBIGUOUS[name.lower()]) & set(missing)]
-    if fitting:
-        return _unclear(search, missing, fitting)
-    for role in missing:
-        if role in search.problems:
-            return search.problems[role]
-    if missing[0] == "log_probs" and {"old_log_probs", "rollout_log_probs"} <= set(search.taken):
-        return _no_current_policy(search)
-    names = _quoted(missing)
-    return InputError(
-        f"no column for role{'s' if len(missing) > 1 else ''} {names}",
-        where=search.where(),
-        hint="\n".join([*_near(search, missing, free), *_never_taken(search, missing)]),
-    )
-
-
-def _near(search: _Search, missing: list[str], free: list[str]) -> list[str]:
-    """Return hint lines: the option for each missing role, with the nearest unused column if there is one."""
-    unused = {name.lower(): name for name in free if name not in search.taken.values()}
-    lines = []
-    options = []
-    for role in missing:
-        known = (role, *ROLES[role].aliases)
-        near = [hit for one in known for hit in difflib.get_close_matches(one, unused, n=1, cutoff=0.8)]
-        options.append(_col(role, unused[near[0]] if near else "NAME"))
-        if near:
-            lines.append(f"did you mean '{unused[near[0]]}' for {role}?")
-    return [*lines, f"name the column{'s' if len(missing) > 1 else ''}:  {' '.join(options)}"]
-
-
-def _never_taken(search: _Search, missing: list[str]) -> list[str]:
-    """Return hint lines about columns that hold something else than log-probs by their names."""
-    roles = [role for role in missing if ROLES[role].kind == "log_prob"]
-    if not roles:
-        return []
-    role, lines = roles[-1], []
-    for name in search.columns:
-        if name.lower() in NEGATED:
-            lines.append(f"'{name}' is a name for minus the log-prob: {_col(role, name)} --neglogp {role}")
-        elif name.lower() in PROBABILITIES:
-            lines.append(f"'{name}' is a name for a probability: {_col(role, name)} --probs {role}")
-    return lines
-
-
-def _unclear(search: _Search, missing: list[str], names: list[str]) -> InputError:
-    """Build the error for names of several meanings without a clear old column."""
-    found = [f"{role} ('{name}')" for role, name in search.taken.items() if ROLES[role].kind == "log_prob"]
-    beside = f"; beside {', '.join(found)}" if found else ""
-    one = names[0]
-    lines = [
-        f"{_col(role, name)}  ({ROLES[role].text})"
-        for name in names
-        for role in AMBIGUOUS[name.lower()]
-        if role not in search.taken
-    ]
-    if "log_probs" in AMBIGUOUS[one.lower()] and "rollout_log_probs" in search.taken:
-        sampler = search.taken["rollout_log_probs"]
-        lines.append(
-            f"{_col('log_probs', one)} {_col('old_log_probs', sampler)}  (ratio against the sampler)"
-        )
-    rest = [role for role in missing if role not in {r for n in names for r in AMBIGUOUS[n.lower()]}]
-    lines += [f"{_col(role, 'NAME')}  (no column for {role} either)" for role in rest]
-    means = ", ".join(f"column '{name}' is ambiguous, {_meanings(name)}" for name in names)
-    return InputError(
-        f"{means}, and there is no clear column for {' and '.join(missing)}{beside}",
-        where=search.where(),
-        hint="\n".join(["say what they are:", *lines, *_never_taken(search, missing)]),
-    )
-
-
-def _no_current_policy(search: _Search) -> InputError:
-    """Build the error for an input that has the old and the sampler's log-probs only."""
-    old, rollout = search.taken["old_log_probs"], search.taken["rollout_log_probs"]
-    return InputError(
-        f"no column for role 'log_probs': the loss needs the current policy's log-probs, and the input has "
-        f"old_log_probs ('{old}') and rollout_log_probs ('{rollout}')",
-        where=search.where(),
-        hint=f"ppocli drift {shlex.quote(search.path)}  (compares the two)\n"
-        f"--col log_probs=NAME  (names the current policy's column)\n"
-        f"{_col('log_probs', old)} {_col('old_log_probs', rollout)}  (ratio of the two against the sampler)",
-    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
 from ppocli.io.columns import chosen_columns, resolve
-from ppocli.io.source import format_of
+from ppocli.io.detect import format_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -44,13 +44,23 @@ def describe(path: str, options: ReadOptions, roles_read: RolesRead, chunk_token
     InputError
         Missing, unreadable, damaged, or of another format: what keeps `eval` from looking at the columns.
     """
-    if format_of(path) == "parquet":
+    kind = format_of(path)
+    if kind == "parquet":
         from ppocli.io.describe_parquet import describe_parquet
 
         return describe_parquet(path, options, roles_read, chunk_tokens)
-    from ppocli.io.describe_npz import describe_npz
+    if kind == "npz":
+        from ppocli.io.describe_npz import describe_npz
 
-    return describe_npz(path, options, roles_read, chunk_tokens)
+        return describe_npz(path, options, roles_read, chunk_tokens)
+    from ppocli.io import describe_tables
+
+    one = {
+        "arrow": describe_tables.describe_arrow,
+        "jsonl": describe_tables.describe_jsonl,
+        "npy": describe_tables.describe_npy,
+    }[kind]
+    return one(path, options, roles_read, chunk_tokens)
 
 
 def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, InputError | None]:

@@ -12,9 +12,14 @@ from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
 from ppocli.io.columns import chosen_columns, resolve
+from ppocli.io.dialects import dialect_notes, sample_mask_of, skips_first
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
+
+
+SAMPLE_MASK = "sample_mask"
+"""Stands for the second mask where columns go by role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,17 @@ class Fields:
     depth : int
         How many lists deep the tokens lie.
     notes : tuple of str
+    sample_mask : Field, optional
+        A second mask, one value per sequence: a token counts where both are 1.
+    skip_first : bool
+        The first token of every row does not count.
     """
 
     by_role: Mapping[str, Field]
     depth: int
     notes: tuple[str, ...]
+    sample_mask: Field | None = None
+    skip_first: bool = False
 
     @property
     def layout(self) -> str:
@@ -76,11 +87,31 @@ class Fields:
         ]
         if self.depth and full and not set(full) & set(wanted):
             wanted[full[0]] = self.by_role[full[0]]
+        if "mask" in wanted and self.sample_mask is not None:
+            wanted[SAMPLE_MASK] = self.sample_mask
         return wanted
 
 
-def find_fields(schema: Any, path: str, options: ReadOptions, required: Collection[str]) -> Fields:
+def find_fields(
+    schema: Any,
+    path: str,
+    options: ReadOptions,
+    required: Collection[str],
+    *,
+    whole_numbers: bool = False,
+) -> Fields:
     """Resolve the roles of an Arrow schema and check types and nesting.
+
+    Parameters
+    ----------
+    schema : Schema
+    path : str
+        For messages.
+    options : ReadOptions
+    required : collection of str
+        See `columns.resolve`.
+    whole_numbers : bool
+        Integers of a column of reals are float64 numbers that happen to be whole, as in JSON.
 
     Raises
     ------
@@ -91,10 +122,12 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
     chosen = chosen_columns([*columns, *inside], options)
     found = resolve(path, columns, chosen, required, named_only=inside)
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
+    taken = dict(found.columns)
+    sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
-    for role, column in found.columns.items():
+    for role, column in taken.items():
         try:
-            field = _field(schema, role, column, path, options, notes)
+            field = _field(schema, role, column, path, options, notes, whole_numbers)
         except InputError as problem:
             if role != "token_id" or role in options.columns:
                 raise
@@ -111,7 +144,17 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         if field.depth < depth and ROLES[role].kind != "id":
             per = "row" if field.depth == 0 else "step"
             notes.append(f"{role}: one value per {per}, repeated over its tokens")
-    return Fields(fields, depth, tuple(notes))
+    second = None
+    if sample_mask is not None:
+        second = _field(schema, "mask", sample_mask, path, options, [], whole_numbers)
+    if second is not None:
+        _token_depth({**fields, "mask": second}, path)
+        if "mask" not in fields:  # its column holds only nulls
+            fields["mask"], second = second, None
+    skip_first = bool(depth) and "mask" in fields and skips_first(columns)
+    if skip_first:
+        notes.append("position 0 of every row counts as masked, as in NeMo-RL's loss")
+    return Fields(fields, depth, (*notes, *dialect_notes(columns, fields)), second, skip_first)
 
 
 def array_of(batch: Any, column: str) -> Any:
@@ -132,6 +175,11 @@ def type_of(schema: Any, column: str) -> Any:
         index, rest = _step([field.name for field in kind], rest)
         kind = kind.field(index).type
     return kind
+
+
+def top_level(schema: Any, column: str) -> int:
+    """Return the index of the field that is a column, or that a dotted name leads into."""
+    return _step(schema.names, column)[0]
 
 
 def _step(names: list[str], dotted: str) -> tuple[int, str]:
@@ -186,7 +234,13 @@ def _inside(kind: Any, prefix: str) -> dict[str, str]:
 
 
 def _field(
-    schema: Any, role: str, column: str, path: str, options: ReadOptions, notes: list[str]
+    schema: Any,
+    role: str,
+    column: str,
+    path: str,
+    options: ReadOptions,
+    notes: list[str],
+    whole_numbers: bool,
 ) -> Field | None:
     """Check the type of a role's column; a mask without a value counts as absent."""
     kind = type_of(schema, column)
@@ -194,6 +248,8 @@ def _field(
     if role == "mask" and leaf == "null":
         notes.append(f"mask: column '{column}' holds only nulls (type null), counted as absent")
         return None
+    if whole_numbers and leaf == "int64" and ROLES[role].kind in ("log_prob", "real"):
+        leaf = "float64"
     dtype = convert.read_as(role, column, leaf, options.bits, path)
     if dtype != leaf:
         notes.append(f"{role}: {leaf} read as the bits of {dtype} values")

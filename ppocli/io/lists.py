@@ -173,7 +173,7 @@ class RowAligner:
             return
         gone = ~np.logical_or.reduce(list(valid.values()))
         for role, array in out.arrays.items():
-            if role in lists or ROLES[role].kind not in ("log_prob", "real"):
+            if role in lists or role not in ROLES or ROLES[role].kind not in ("log_prob", "real"):
                 continue
             alone = gone & _valid(array)
             if alone.any():

@@ -19,6 +19,7 @@ from ppocli.errors import InputError
 from ppocli.io.buffers import Buffers
 from ppocli.io.convert import BFLOAT16, type_name
 from ppocli.io.reorder import reordered
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class Member:
 
 def read_headers(archive: zipfile.ZipFile, path: str) -> tuple[Member, ...]:
     """Return the arrays of an archive in stored order, without reading their data."""
-    archive_size = Path(path).stat().st_size
+    archive_size = Path(local(path)).stat().st_size
     members = (
         _read_header(archive, info, info.filename.removesuffix(".npy"))
         for info in archive.infolist()
@@ -225,11 +226,11 @@ class MemberElements:
         self._inflated = member.info.compress_type != zipfile.ZIP_STORED
         with contextlib.ExitStack() as opened, self._failures():
             if self._inflated:
-                archive = opened.enter_context(zipfile.ZipFile(path))
+                archive = opened.enter_context(zipfile.ZipFile(local(path)))
                 self._file = opened.enter_context(archive.open(member.info))
                 self._file.read(member.start)
             else:
-                self._file = opened.enter_context(Path(path).open("rb", buffering=0))
+                self._file = opened.enter_context(Path(local(path)).open("rb", buffering=0))
                 self._file.seek(_data_offset(self._file, member))
             self._opened = opened.pop_all()
 

@@ -15,9 +15,11 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
 from ppocli.io.columns import Resolution, chosen_columns, resolve
+from ppocli.io.dialects import sample_mask_of
 from ppocli.io.members import Member, by_name, elements, read_headers
 from ppocli.io.placed import PlacedArrays, Source
 from ppocli.io.shapes import Plan, plan_layout
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -64,7 +66,7 @@ class NpzReader:
             format="npz",
             layout=plan.layout,
             rows=plan.n_rows,
-            bytes=Path(path).stat().st_size,
+            bytes=Path(local(path)).stat().st_size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
             notes=arrays.notes,
         )
@@ -127,7 +129,10 @@ def place(
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
     used: dict[str, Member] = {}
     dtypes: dict[str, str] = {}
-    for role, name in found.columns.items():
+    taken = dict(found.columns)
+    if (second := sample_mask_of(members, taken, [])) is not None:
+        notes.append(f"array '{second}' not applied: multiply it into the mask before it is saved")
+    for role, name in taken.items():
         try:
             dtypes[role] = _dtype(path, role, members[name], options, notes)
             used[role] = members[name]
@@ -137,7 +142,7 @@ def place(
             notes.append(f"token_id: not read, {problem.message}")
     if not used:
         return Arrays({}, {}, Plan("flat", 0, None, {}, ()), tuple(notes))
-    plan = plan_layout(path, {role: one.shape for role, one in used.items()}, found.columns, options)
+    plan = plan_layout(path, {role: one.shape for role, one in used.items()}, taken, options)
     return Arrays(used, dtypes, plan, (*notes, *plan.notes))
 
 
@@ -150,7 +155,7 @@ def open_archive(path: str) -> tuple[Member, ...]:
         Not a whole archive, or one without arrays.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(local(path)) as archive:
             names = archive.namelist()
             members = read_headers(archive, path)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error):

@@ -14,6 +14,7 @@ from ppocli.errors import InputError
 from ppocli.io import convert, footer
 from ppocli.io.batches import BatchChunker
 from ppocli.io.fields import find_fields
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -63,7 +64,7 @@ class ParquetReader:
             format="parquet",
             layout=found.layout,
             rows=self._file.metadata.num_rows,
-            bytes=Path(path).stat().st_size,
+            bytes=Path(local(path)).stat().st_size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in self._fields.items()},
             notes=(*found.notes, *([tiny] if tiny else ())),
         )
