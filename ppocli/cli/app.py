@@ -24,6 +24,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "eval": Command("ppocli.cli.eval", "the PPO loss and its diagnostics, recomputed from rollouts", True),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
+    "convert": Command("ppocli.cli.convert", "whatever can be read, as one Parquet file by role", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True

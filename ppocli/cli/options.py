@@ -25,14 +25,15 @@ class Sources:
         list[str],
         typer.Argument(
             metavar="PATHS...",
-            help="Parquet or NPZ files, folders, or quoted patterns such as 'runs/*/rank*.parquet'.",
+            help="Files (Parquet, NPZ, Arrow, JSON Lines, NPY), folders, quoted patterns such as "
+            "'runs/*/rank*.parquet', or - for standard input.",
         ),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
-    """How columns and axes are to be understood, and what to do about bad files."""
+class ReadingOptions:
+    """How columns and axes are to be understood."""
 
     col: Annotated[
         list[str] | None,
@@ -85,10 +86,6 @@ class FileOptions:
             text="The role's column holds probabilities; their logarithms are taken. Repeatable.",
         ),
     ] = None
-    skip_bad: Annotated[
-        bool,
-        flag(DATA, "--skip-bad", text="Pass over files that cannot be read; they are named in the output."),
-    ] = False
 
     def read_options(self) -> ReadOptions:
         """Return the options of the readers.
@@ -106,6 +103,16 @@ class FileOptions:
                 f"--neglogp and --probs both name '{both[0]}'", hint="its column holds one of the two"
             )
         return ReadOptions(_columns(self.col or ()), self.layout, self.sum_dims, bits, neglogp, probs)
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions(ReadingOptions):
+    """The same, and what to do about bad files."""
+
+    skip_bad: Annotated[
+        bool,
+        flag(DATA, "--skip-bad", text="Pass over files that cannot be read; they are named in the output."),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,9 @@ class ReadOptions:
         Roles whose uint16 column holds bfloat16 bits.
     neglogp, probs : frozenset of str
         Log-prob roles whose column holds minus the log-prob, or the probability.
+    settled : bool
+        Refuse names of several meanings that nothing settles, even where no role is required: what is written
+        once under a role's name is never asked again.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -118,6 +121,7 @@ class ReadOptions:
     bits: frozenset[str] = frozenset()
     neglogp: frozenset[str] = frozenset()
     probs: frozenset[str] = frozenset()
+    settled: bool = False
 
 
 class Reader(Protocol):

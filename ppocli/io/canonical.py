@@ -13,6 +13,7 @@ import pyarrow as pa
 from ppocli import __version__
 from ppocli.core.roles import ROLES
 from ppocli.io import convert
+from ppocli.io.fields import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
     from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
     from ppocli.core.report import InputReport
-
-KEY = b"ppocli"
-"""Under this key the schema's metadata hold what is known about a file's origin, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

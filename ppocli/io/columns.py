@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ppocli.core.roles import AMBIGUOUS, NEGATED, PROBABILITIES, ROLES, Role
 from ppocli.errors import InputError, UsageProblem
-from ppocli.io.missing import col, meanings, missing_columns, quoted
+from ppocli.io.missing import col, meanings, missing_columns, quoted, unclear
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -78,6 +78,8 @@ def resolve(
     required: Collection[str],
     *,
     named_only: Mapping[str, str] | None = None,
+    settled: bool = False,
+    by_role: bool = False,
 ) -> Resolution:
     """Find the column of each role.
 
@@ -97,6 +99,10 @@ def resolve(
         Roles that must be found. Empty: take what is clear, and say in `notes` what is not.
     named_only : mapping of column name to its description, optional
         Columns that are taken only when `chosen` names them (fields of structures).
+    settled : bool
+        See `ReadOptions`.
+    by_role : bool
+        The file says that its columns are named by role: no such name has several meanings.
 
     Raises
     ------
@@ -112,13 +118,18 @@ def resolve(
             raise _no_such_column(search, role, name)
         search.taken[role] = name
     free = [name for name in columns if name not in chosen.values()]
-    _take_clear(search, free, skip=chosen)
+    if by_role:
+        search.taken.update({name: name for name in free if name in ROLES and name not in chosen})
+        free = [name for name in free if name not in ROLES]
+    _take_clear(search, free, skip=search.taken.keys())
     _take_ambiguous(search, free, skip=chosen)
+    if settled and search.open_names:
+        raise unclear(search, ["old_log_probs"], search.open_names)
     missing = [role for role in required if role not in search.taken]
     if missing:
         raise missing_columns(search, missing, free)
     for problem in search.problems.values():
-        if required:
+        if required or settled:
             raise problem
         search.notes.append(problem.message)
     ordered = {role: search.taken[role] for role in ROLES if role in search.taken}

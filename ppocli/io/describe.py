@@ -113,3 +113,17 @@ def type_notes(name: str, dtype: str, role: str | None, options: ReadOptions) ->
         words = f"--bits {role}" if role else f"--col {shlex.quote(f'ROLE={name}')} --bits ROLE"
         return [f"column '{name}' is uint16: if these are the bits of bfloat16 values, say so: {words}"]
     return []
+
+
+def column_names(path: str, options: ReadOptions, *, recover: bool) -> list[str]:
+    """Return the names of all columns of a file, whether they play a role or not."""
+    kind = format_of(path)
+    if kind == "arrow":
+        from ppocli.io.arrow import ArrowSource
+
+        return list(ArrowSource(path, recover=recover).schema.names)
+    if kind == "jsonl":
+        from ppocli.io.jsonl import first_records
+
+        return list(first_records(path, recover=recover).shapes)
+    return [one.name for one in describe(path, options, lambda roles: roles, 1 << 20).columns]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
 
 
+KEY = b"ppocli"
+"""Under this key the schema's metadata of a file that ppocli wrote say where its columns come from."""
+
 SAMPLE_MASK = "sample_mask"
 """Stands for the second mask where columns go by role."""
 
@@ -120,7 +123,10 @@ def find_fields(
     """
     columns, inside = offered(schema, path)
     chosen = chosen_columns([*columns, *inside], options)
-    found = resolve(path, columns, chosen, required, named_only=inside)
+    by_role = KEY in (schema.metadata or {})
+    found = resolve(
+        path, columns, chosen, required, named_only=inside, settled=options.settled, by_role=by_role
+    )
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
     taken = dict(found.columns)
     sample_mask = sample_mask_of(columns, taken, notes)

@@ -34,7 +34,7 @@ def missing_columns(search: Search, missing: list[str], free: list[str]) -> Inpu
     """Build the error for required roles without a column."""
     fitting = [name for name in search.open_names if set(AMBIGUOUS[name.lower()]) & set(missing)]
     if fitting:
-        return _unclear(search, missing, fitting)
+        return unclear(search, missing, fitting)
     for role in missing:
         if role in search.problems:
             return search.problems[role]
@@ -77,7 +77,7 @@ def _never_taken(search: Search, missing: list[str]) -> list[str]:
     return lines
 
 
-def _unclear(search: Search, missing: list[str], names: list[str]) -> InputError:
+def unclear(search: Search, missing: list[str], names: list[str]) -> InputError:
     """Build the error for names of several meanings without a clear old column."""
     found = [f"{role} ('{name}')" for role, name in search.taken.items() if ROLES[role].kind == "log_prob"]
     beside = f"; beside {', '.join(found)}" if found else ""

@@ -124,7 +124,8 @@ def place(
         See `NpyReader`.
     """
     described = records.described()
-    found = resolve(records.path, described, chosen_columns(described, options), required)
+    chosen = chosen_columns(described, options)
+    found = resolve(records.path, described, chosen, required, settled=options.settled)
     columns = dict(found.columns)
     if not columns:
         return {}, Plan("flat", 0, None, {}, ()), found.notes

@@ -191,7 +191,8 @@ def _resolve(
     """Find the roles."""
     described = {name: str(member) for name, member in members.items()}
     try:
-        return resolve(path, described, chosen_columns(described, options), required)
+        chosen = chosen_columns(described, options)
+        return resolve(path, described, chosen, required, settled=options.settled)
     except InputError as error:
         wrapped = [one for one in members.values() if one.problem == "object" and one.shape == ()]
         if not wrapped:

@@ -13,6 +13,7 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer
 from ppocli.io.batches import BatchChunker
+from ppocli.io.canonical import origins_of
 from ppocli.io.fields import find_fields
 from ppocli.io.spool import local
 
@@ -55,6 +56,7 @@ class ParquetReader:
         self._file, schema = footer.open_footer(path)
         found = find_fields(schema, path, options, required)
         self._found, self._fields, self._depth = found, found.by_role, found.depth
+        self.origins = origins_of(schema)
         self._chunker = BatchChunker(path, found, options, dict(coders))
         leaves = footer.leaves_of(self._file, {field.column for field in self._fields.values()})
         footer.check_chunks(self._file, path, leaves)

@@ -97,17 +97,28 @@ class ParquetSink:
             self.rows += piece.num_rows
             self.tokens += n_tokens
 
-    def commit(self) -> None:
-        """Write the footer and give the file its name.
+    def finish(self) -> str:
+        """Write the footer and return the temporary name under which the file can be read.
 
         Raises
         ------
         InputError
-            It cannot be written, or a file of this name has come into being.
+            It cannot be written.
         """
         self._flush()
         with self._failures():
             self._writer.close()
+        return str(self._temporary)
+
+    def commit(self) -> None:
+        """Give the finished file its name.
+
+        Raises
+        ------
+        InputError
+            A file of this name has come into being, or it cannot be written.
+        """
+        with self._failures():
             check_target(self.path, overwrite=self._overwrite)
             self._temporary.replace(self.path)
 

@@ -102,6 +102,12 @@ def open_input(
         Missing, unreadable, empty, truncated or of another format; and all that the readers refuse.
     """
     kind = format_of(path)
+    if recover and kind not in ("arrow", "jsonl"):
+        raise InputError(
+            "there is nothing to recover in a file of this format",
+            where=path,
+            hint="--recover is for recordings of RolloutWriter, Arrow files and JSON Lines that were cut",
+        )
     if kind == "arrow":
         from ppocli.io.arrow import ArrowReader
 

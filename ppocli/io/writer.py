@@ -235,6 +235,7 @@ class RolloutWriter:
             with pa.memory_map(str(self.recording)) as source, pa.ipc.open_stream(source) as batches:
                 for batch in batches:
                     sink.write(pa.record_batch(batch.columns, schema=schema))
+            sink.finish()
             sink.commit()
         except BaseException:
             sink.abort()
