@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.convert import convert_files as convert_files
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.inspect import inspect_files as inspect_files
@@ -25,6 +26,7 @@ _HOMES = {
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
     "RolloutWriter": "ppocli.io.writer",
+    "convert_files": "ppocli.engine.convert",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
@@ -35,6 +37,7 @@ __all__ = [
     "LossSpec",
     "PpoCliError",
     "RolloutWriter",
+    "convert_files",
     "evaluate",
     "inspect_files",
     "ppo_clip_loss",

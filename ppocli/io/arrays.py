@@ -148,6 +148,9 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             where=PATH,
             hint="give a list of one-dimensional arrays",
         ) from None
+    except (TypeError, RuntimeError) as failure:  # a list of tensors that require a gradient, and the like
+        said = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+        raise InputError(f"'{role}' cannot be made a NumPy array: {said}", where=PATH) from None
 
 
 def _place(

@@ -11,10 +11,12 @@ import pyarrow as pa
 from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
+from ppocli.io import bombs
 from ppocli.io.batches import BatchChunker
 from ppocli.io.canonical import origins_of
-from ppocli.io.fields import find_fields, top_level
+from ppocli.io.fields import check_names, find_fields, top_level
 from ppocli.io.footer import FAILURES, one_line
+from ppocli.io.ipc_sizes import compressed_batches
 from ppocli.io.mapped import MappedFile
 from ppocli.io.spool import local
 
@@ -60,6 +62,11 @@ class ArrowSource:
         self.notes: tuple[str, ...] = ()
         self.n_batches = self.rows = 0
         self.schema = self._opened(()).schema
+        check_names(self.schema, path)
+        for number, (declared, stored) in enumerate(
+            compressed_batches(memoryview(self.mapped.bytes), self._start)
+        ):
+            bombs.check(declared, stored, f"compressed batch {number}", f"{path}, compressed batch {number}")
         self._count()
 
     def batches(self, fields: Collection[int]) -> Iterator[Any]:
@@ -87,7 +94,7 @@ class ArrowSource:
             if self.kind == "file" and not self._recover:
                 return pa.ipc.open_file(self._buffer, options=options)
             # Between its magic and its footer a file is a stream.
-            self._stream = pa.BufferReader(self._buffer.slice(8 if self.kind == "file" else 0))
+            self._stream = pa.BufferReader(self._buffer.slice(self._start))
             return pa.ipc.open_stream(self._stream, options=options)
         except FAILURES as failure:
             raise InputError(
@@ -95,6 +102,11 @@ class ArrowSource:
                 where=self.path,
                 hint=_REWRITE + (f", or recover what is whole: {self._how()}" if self.kind == "file" else ""),
             ) from None
+
+    @property
+    def _start(self) -> int:
+        """Where the first message begins."""
+        return 8 if self.kind == "file" else 0
 
     def _batch(self, reader: Any, index: int) -> Any:
         """Return a record batch; those of a stream come in order."""

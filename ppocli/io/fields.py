@@ -183,6 +183,22 @@ def type_of(schema: Any, column: str) -> Any:
     return kind
 
 
+def check_names(fields: Any, path: str) -> None:
+    """Refuse columns, and fields of structures, whose names are not UTF-8.
+
+    Raises
+    ------
+    InputError
+    """
+    for index in range(len(fields) if isinstance(fields, pa.Schema) else fields.num_fields):
+        try:
+            one = fields.field(index)
+            one.name.encode()
+        except UnicodeError:
+            raise InputError(f"the name of column {index} is not UTF-8", where=path) from None
+        check_names(one.type, path)
+
+
 def top_level(schema: Any, column: str) -> int:
     """Return the index of the field that is a column, or that a dotted name leads into."""
     return _step(schema.names, column)[0]

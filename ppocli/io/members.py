@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from ppocli.errors import InputError
 from ppocli.io.buffers import Buffers
 from ppocli.io.convert import BFLOAT16, type_name
+from ppocli.io.npy_header import read_header
 from ppocli.io.reorder import reordered
 from ppocli.io.spool import local
 
@@ -133,11 +133,7 @@ def _read_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> 
         return replace(nothing, problem="encrypted")
     try:
         with archive.open(info) as file:
-            version = npy.read_magic(file)
-            if version not in ((1, 0), (2, 0)):
-                return replace(nothing, problem=f"npy version {version[0]}.{version[1]}, not 1.0 or 2.0")
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read_header(file)
             return Member(name, dtype, shape, fortran, info, file.tell())
     except _FAILURES as failure:
         return replace(nothing, problem=f"unreadable: {one_line(failure)}")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
 from ppocli.io.columns import chosen_columns, resolve
+from ppocli.io.npy_header import read_header
 from ppocli.io.placed import PlacedArrays, Source
 from ppocli.io.shapes import Plan, plan_layout
 from ppocli.io.spool import local
@@ -71,14 +71,10 @@ def read_records(path: str) -> Records:
     """
     try:
         with Path(local(path)).open("rb") as file:
-            version = npy.read_magic(file)
-            if version not in ((1, 0), (2, 0)):
-                raise ValueError(f"npy version {version[0]}.{version[1]}, not 1.0 or 2.0")
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = read(file)
+            shape, _, dtype = read_header(file)
             start = file.tell()
             holds = file.seek(0, 2) - start
-    except (OSError, ValueError, EOFError, MemoryError, RecursionError) as failure:
+    except (OSError, ValueError, EOFError) as failure:
         said = (str(failure).strip() or type(failure).__name__).splitlines()[0]
         raise InputError(
             f"the NPY header cannot be read: {said}", where=path, hint="write or copy the file again"

@@ -14,6 +14,7 @@ from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
+from ppocli.io.archive_checks import check_row, overlapping
 from ppocli.io.columns import Resolution, chosen_columns, resolve
 from ppocli.io.dialects import sample_mask_of
 from ppocli.io.members import Member, by_name, elements, read_headers
@@ -143,6 +144,8 @@ def place(
     if not used:
         return Arrays({}, {}, Plan("flat", 0, None, {}, ()), tuple(notes))
     plan = plan_layout(path, {role: one.shape for role, one in used.items()}, taken, options)
+    for role, placed in plan.placements.items():
+        check_row(used[role], path, plan.row_tokens, placed.axes(len(used[role].shape)))
     return Arrays(used, dtypes, plan, (*notes, *plan.notes))
 
 
@@ -158,6 +161,7 @@ def open_archive(path: str) -> tuple[Member, ...]:
         with zipfile.ZipFile(local(path)) as archive:
             names = archive.namelist()
             members = read_headers(archive, path)
+            overlap = overlapping(archive)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error):
         raise InputError(
             "the NPZ file is truncated or damaged: it begins as a zip archive, and the directory at its end "
@@ -165,6 +169,12 @@ def open_archive(path: str) -> tuple[Member, ...]:
             where=path,
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         ) from None
+    if overlap is not None:
+        raise InputError(
+            f"members '{overlap[0]}' and '{overlap[1]}' lie over each other",
+            where=path,
+            hint="the archive is damaged, or made to become larger than it is; write it again with np.savez",
+        )
     if members:
         return members
     if any(name.endswith("data.pkl") for name in names):

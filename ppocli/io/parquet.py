@@ -11,10 +11,11 @@ import numpy as np
 from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
-from ppocli.io import convert, footer
+from ppocli.io import bombs, convert, footer
 from ppocli.io.batches import BatchChunker
 from ppocli.io.canonical import origins_of
 from ppocli.io.fields import find_fields
+from ppocli.io.pages import check_pages
 from ppocli.io.spool import local
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ class ParquetReader:
         """Yield record batches of about `chunk_tokens` tokens."""
         names = sorted({field.column for field in read.values()})
         first_row = 0
+        leaves = footer.leaves_of(self._file, names)
         for groups, rows in self._runs(names, chunk_tokens):
+            check_pages(local(self.path), self.path, self._file.metadata, groups, leaves)
             batches = self._file.iter_batches(rows, row_groups=groups, columns=names)
             while True:
                 try:
@@ -118,10 +121,23 @@ class ParquetReader:
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
         """Yield consecutive row groups that are read alike, with the rows of their batches."""
         if self._depth:
-            groups = footer.values_per_group(self._file.metadata, footer.leaves_of(self._file, names))
-            yield from footer.runs(groups, chunk_tokens)
+            leaves = footer.leaves_of(self._file, names)
+            groups = footer.values_per_group(self._file.metadata, leaves)
+            yield from footer.runs(self._checked(groups, leaves), chunk_tokens)
         else:
             yield list(range(self._file.metadata.num_row_groups)), convert.flat_rows(chunk_tokens)
+
+    def _checked(
+        self, groups: Iterator[tuple[int, int, int]], leaves: Collection[int]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Pass row groups on, but none whose rows would fill the memory; see `bombs`."""
+        for index, n_rows, n_values in groups:
+            row = 4 * n_values // n_rows
+            if row > bombs.MOST_AT_ONCE:
+                group = self._file.metadata.row_group(index)
+                stored = max(group.column(leaf).total_compressed_size for leaf in leaves)
+                bombs.check(row, stored, "a row", f"{self.path}, row group {index}")
+            yield index, n_rows, n_values
 
     def _damaged(self, names: list[str], first_row: int, rows: int, failure: Exception) -> InputError:
         """Build the error for pages that cannot be decoded; a batch over several row groups is read again."""
