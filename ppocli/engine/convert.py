@@ -11,7 +11,7 @@ from ppocli.core.chunk import IdCoder, ReadOptions
 from ppocli.core.convert_report import ConvertReport, WrittenColumn
 from ppocli.core.progress import NoProgress
 from ppocli.core.roles import ROLES
-from ppocli.engine.reading import ID_ROLES, chunk_tokens_for, reading_settings
+from ppocli.engine.reading import ID_ROLES, reading_settings
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ppocli.io.canonical import Canonical
 
 ROLE_NAMES = frozenset(ROLES)
+
+READ_TOKENS = 1 << 18
+"""Tokens that are read at a time: a row group is gathered besides, and two files are open to be compared."""
 
 
 def convert_files(
@@ -173,8 +176,7 @@ class _Run:
             try:
                 report = reader.report
                 per_row = report.bytes / max(report.rows, 1)
-                tokens = chunk_tokens_for(column.dtype for column in report.columns.values())
-                for chunk in reader.chunks(ROLE_NAMES, tokens, repeat=repeat):
+                for chunk in reader.chunks(ROLE_NAMES, READ_TOKENS, repeat=repeat):
                     self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens)
                     yield chunk, frozenset() if repeat else reader.per_row
                 self.inputs.append(reader.report)
@@ -195,9 +197,8 @@ class _Run:
         coders = {role: IdCoder() for role in ID_ROLES}
         reader = open_input(temporary, ReadOptions(), coders, ())
         try:
-            tokens = chunk_tokens_for(column.dtype for column in reader.report.columns.values())
             source = (chunk for chunk, _ in self.chunks(coders, repeat=True))
-            found = difference(source, reader.chunks(ROLE_NAMES, tokens))
+            found = difference(source, reader.chunks(ROLE_NAMES, READ_TOKENS))
         finally:
             reader.close()
         if found is not None:

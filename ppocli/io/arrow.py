@@ -63,10 +63,10 @@ class ArrowSource:
         self.n_batches = self.rows = 0
         self.schema = self._opened(()).schema
         check_names(self.schema, path)
-        for number, (declared, stored) in enumerate(
-            compressed_batches(memoryview(self.mapped.bytes), self._start)
-        ):
-            bombs.check(declared, stored, f"compressed batch {number}", f"{path}, compressed batch {number}")
+        self._compressed = False
+        for number, sizes in enumerate(compressed_batches(memoryview(self.mapped.bytes), self._start)):
+            self._compressed = True
+            bombs.check(*sizes, f"compressed batch {number}", f"{path}, compressed batch {number}")
         self._count()
 
     def batches(self, fields: Collection[int]) -> Iterator[Any]:
@@ -77,10 +77,13 @@ class ArrowSource:
         InputError
             A batch that cannot be read, or whose arrays contradict themselves.
         """
-        reader = self._opened(fields)
+        # Naming the fields saves decompression; of plain buffers in a file PyArrow would copy them all.
+        reader = self._opened(fields if self._compressed else ())
         for index in range(self.n_batches):
             try:
                 batch = self._batch(reader, index)
+                if fields and not self._compressed:
+                    batch = batch.select(sorted(fields))
                 # Offsets out of bounds would lead out of the file; PyArrow does not look at them by itself.
                 batch.validate(full=True)
             except FAILURES as failure:
@@ -114,7 +117,7 @@ class ArrowSource:
 
     def _count(self) -> None:
         """Count record batches and rows by reading one field of each."""
-        reader = self._opened({_lightest(self.schema)} if len(self.schema) else ())
+        reader = self._opened({_lightest(self.schema)} if self._compressed else ())
         if hasattr(reader, "get_batch"):
             self.n_batches = reader.num_record_batches
         try:
