@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from ppocli.core.check_report import CheckReport as CheckReport
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
+    from ppocli.engine.convert import convert_files as convert_files
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.writer import RolloutWriter as RolloutWriter
 
 _HOMES = {
     "CheckReport": "ppocli.core.check_report",
@@ -27,6 +29,8 @@ _HOMES = {
     "ExitCode": "ppocli.errors",
     "LossSpec": "ppocli.core.spec",
     "PpoCliError": "ppocli.errors",
+    "RolloutWriter": "ppocli.io.writer",
+    "convert_files": "ppocli.engine.convert",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
@@ -37,7 +41,9 @@ __all__ = [
     "ExitCode",
     "LossSpec",
     "PpoCliError",
+    "RolloutWriter",
     "check",
+    "convert_files",
     "evaluate",
     "inspect_files",
     "ppo_clip_loss",

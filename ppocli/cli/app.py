@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
         "ppocli.cli.parity", "every framework's loss, clip fraction and KL on the same rollouts", True
     ),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
+    "convert": Command("ppocli.cli.convert", "whatever can be read, as one Parquet file by role", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True

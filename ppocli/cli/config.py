@@ -39,6 +39,9 @@ of each role.
 MAIN_COMMAND = "eval"
 """Options of this command stand at the top of the file; those that others add, below their name."""
 
+REQUIRED = {"convert": ("-o", "-")}
+"""What a command line has to have beside an input, whatever the settings are."""
+
 Row = tuple[str, Any, str]
 
 
@@ -96,7 +99,11 @@ def _parsed(command: str, arguments: list[str]) -> tuple[Configuration, Mapping[
     from ppocli.cli.app import build
 
     line: Any = get_command(build([command]))
-    work = line.main(args=[command, *arguments, "FILE"], prog_name="ppocli", standalone_mode=False)
+    work = line.main(
+        args=[command, *arguments, *REQUIRED.get(command, ()), "FILE"],
+        prog_name="ppocli",
+        standalone_mode=False,
+    )
     configuration, call = work.args
     groups: Mapping[str, Any] = call.keywords
     for check in _checks(command, configuration, groups):

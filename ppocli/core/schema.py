@@ -37,7 +37,7 @@ _NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def document_schema() -> Schema:
-    """Return the schema of the documents of `-f json` of `ppocli eval`, `check` and `inspect`.
+    """Return the schema of the documents of `-f json`: of `eval`, `check`, `inspect`, `convert` and `parity`.
 
     Every name that may occur is listed, in `metrics` with its type and its definition; an unknown name or a
     wrong type does not validate. Only `run`, which describes the run and not the data, is open.
@@ -45,11 +45,12 @@ def document_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ppocli report",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "inspect", "parity")],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("eval", "check", "inspect", "convert", "parity")],
         "$defs": {
             "eval": _eval("eval", {}),
             "check": _eval("check", {"checks": checks_schema(), "gate": gate_schema()}),
             "inspect": _inspect(),
+            "convert": _convert(),
             "parity": _parity(),
             "file": file_schema(),
             "settings": _settings(),
@@ -112,6 +113,35 @@ def _inspect() -> Schema:
             "settings": _object({**reading, "scan": {"type": "boolean"}}, optional=tuple(reading)),
             "files": _list_of("file"),
             "n_schemas": _COUNT,
+        }
+    )
+
+
+def _convert() -> Schema:
+    """Return the schema of the document of `ppocli convert`."""
+    column = {"type": _TEXT, "origin": _TEXT, "per": {"enum": ["token", "row"]}}
+    reading = _reading()
+    by_role = {"type": "object", "propertyNames": {"enum": list(ROLES)}}
+    layouts = {"enum": ["flat", "list", "padded", "list<list>", "packed"]}
+    source = {
+        **{"path": _TEXT, "format": _TEXT, "layout": layouts, "rows": _COUNT, "bytes": _COUNT},
+        "columns": {**by_role, "additionalProperties": _object({"column": _TEXT, "dtype": _TEXT})},
+        "notes": {"type": "array", "items": _TEXT},
+    }
+    written = {
+        "path": _TEXT,
+        **dict.fromkeys(("bytes", "rows", "tokens"), _COUNT),
+        "layout": {"enum": ["list", "flat"]},
+        "columns": {**by_role, "additionalProperties": _object(column)},
+        "left_out": {"type": "array", "items": _TEXT},
+        "verified": {"type": "boolean"},
+    }
+    return _object(
+        {
+            **_head("convert"),
+            "settings": _object(reading, optional=tuple(reading)),
+            "output": _object(written),
+            "inputs": {"type": "array", "items": _object(source)},
         }
     )
 
@@ -192,9 +222,9 @@ def _reading() -> Schema:
     """Return the schemas of the settings about how columns are read."""
     return {
         "columns": {"type": "object", "propertyNames": {"enum": list(ROLES)}, "additionalProperties": _TEXT},
-        "layout": {"enum": ["auto", "time"]},
+        "layout": {"enum": ["auto", "time", "env"]},
         "sum_dims": {"type": "boolean"},
-        "bits": {"type": "array", "items": {"enum": list(ROLES)}},
+        **{key: {"type": "array", "items": {"enum": list(ROLES)}} for key in ("bits", "neglogp", "probs")},
     }
 
 

@@ -11,11 +11,19 @@ import pyarrow as pa
 from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
-from ppocli.io.columns import resolve
-from ppocli.io.shapes import SUM_NOT_USED, TIME_NOT_USED
+from ppocli.io.columns import chosen_columns, resolve
+from ppocli.io.dialects import dialect_notes, sample_mask_of, skips_first
+from ppocli.io.shapes import SUM_NOT_USED, layout_not_used
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
+
+
+KEY = b"ppocli"
+"""Under this key the schema's metadata of a file that ppocli wrote say where its columns come from."""
+
+SAMPLE_MASK = "sample_mask"
+"""Stands for the second mask where columns go by role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +61,17 @@ class Fields:
     depth : int
         How many lists deep the tokens lie.
     notes : tuple of str
+    sample_mask : Field, optional
+        A second mask, one value per sequence: a token counts where both are 1.
+    skip_first : bool
+        The first token of every row does not count.
     """
 
     by_role: Mapping[str, Field]
     depth: int
     notes: tuple[str, ...]
+    sample_mask: Field | None = None
+    skip_first: bool = False
 
     @property
     def layout(self) -> str:
@@ -77,11 +91,31 @@ class Fields:
         ]
         if self.depth and full and not set(full) & set(wanted):
             wanted[full[0]] = self.by_role[full[0]]
+        if "mask" in wanted and self.sample_mask is not None:
+            wanted[SAMPLE_MASK] = self.sample_mask
         return wanted
 
 
-def find_fields(schema: Any, path: str, options: ReadOptions, required: Collection[str]) -> Fields:
+def find_fields(
+    schema: Any,
+    path: str,
+    options: ReadOptions,
+    required: Collection[str],
+    *,
+    whole_numbers: bool = False,
+) -> Fields:
     """Resolve the roles of an Arrow schema and check types and nesting.
+
+    Parameters
+    ----------
+    schema : Schema
+    path : str
+        For messages.
+    options : ReadOptions
+    required : collection of str
+        See `columns.resolve`.
+    whole_numbers : bool
+        Integers of a column of reals are float64 numbers that happen to be whole, as in JSON.
 
     Raises
     ------
@@ -89,12 +123,25 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         See `ParquetReader`.
     """
     columns, inside = offered(schema, path)
-    found = resolve(path, columns, options.columns, required, named_only=inside, aliases=options.aliases)
-    notes = list(found.notes)
+    chosen = chosen_columns([*columns, *inside], options)
+    by_role = KEY in (schema.metadata or {})
+    found = resolve(
+        path,
+        columns,
+        chosen,
+        required,
+        named_only=inside,
+        aliases=options.aliases,
+        settled=options.settled,
+        by_role=by_role,
+    )
+    notes = [*found.notes, *convert.form_notes(found.columns, options)]
+    taken = dict(found.columns)
+    sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
-    for role, column in found.columns.items():
+    for role, column in taken.items():
         try:
-            field = _field(schema, role, column, path, options, notes)
+            field = _field(schema, role, column, path, options, notes, whole_numbers)
         except InputError as problem:
             if role != "token_id" or role in options.columns:
                 raise
@@ -111,11 +158,21 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         if field.depth < depth and ROLES[role].kind != "id":
             per = "row" if field.depth == 0 else "step"
             notes.append(f"{role}: one value per {per}, repeated over its tokens")
-    if options.layout == "time":
-        notes.append(TIME_NOT_USED)
+    if options.layout in ("time", "env"):
+        notes.append(layout_not_used(options.layout))
     if options.sum_dims and not any(field.summed for field in fields.values()):
         notes.append(SUM_NOT_USED)
-    return Fields(fields, depth, tuple(notes))
+    second = None
+    if sample_mask is not None:
+        second = _field(schema, "mask", sample_mask, path, options, [], whole_numbers)
+    if second is not None:
+        _token_depth({**fields, "mask": second}, path)
+        if "mask" not in fields:  # its column holds only nulls
+            fields["mask"], second = second, None
+    skip_first = bool(depth) and "mask" in fields and skips_first(columns)
+    if skip_first:
+        notes.append("position 0 of every row counts as masked, as in NeMo-RL's loss")
+    return Fields(fields, depth, (*notes, *dialect_notes(columns, fields)), second, skip_first)
 
 
 def array_of(batch: Any, column: str) -> Any:
@@ -136,6 +193,27 @@ def type_of(schema: Any, column: str) -> Any:
         index, rest = _step([field.name for field in kind], rest)
         kind = kind.field(index).type
     return kind
+
+
+def check_names(fields: Any, path: str) -> None:
+    """Refuse columns, and fields of structures, whose names are not UTF-8.
+
+    Raises
+    ------
+    InputError
+    """
+    for index in range(len(fields) if isinstance(fields, pa.Schema) else fields.num_fields):
+        try:
+            one = fields.field(index)
+            one.name.encode()
+        except UnicodeError:
+            raise InputError(f"the name of column {index} is not UTF-8", where=path) from None
+        check_names(one.type, path)
+
+
+def top_level(schema: Any, column: str) -> int:
+    """Return the index of the field that is a column, or that a dotted name leads into."""
+    return _step(schema.names, column)[0]
 
 
 def _step(names: list[str], dotted: str) -> tuple[int, str]:
@@ -190,7 +268,13 @@ def _inside(kind: Any, prefix: str) -> dict[str, str]:
 
 
 def _field(
-    schema: Any, role: str, column: str, path: str, options: ReadOptions, notes: list[str]
+    schema: Any,
+    role: str,
+    column: str,
+    path: str,
+    options: ReadOptions,
+    notes: list[str],
+    whole_numbers: bool,
 ) -> Field | None:
     """Check the type of a role's column; a mask without a value counts as absent."""
     kind = type_of(schema, column)
@@ -198,6 +282,8 @@ def _field(
     if role == "mask" and leaf == "null":
         notes.append(f"mask: column '{column}' holds only nulls (type null), counted as absent")
         return None
+    if whole_numbers and leaf == "int64" and ROLES[role].kind in ("log_prob", "real"):
+        leaf = "float64"
     dtype = convert.read_as(role, column, leaf, options.bits, path)
     if dtype != leaf:
         notes.append(f"{role}: {leaf} read as the bits of {dtype} values")

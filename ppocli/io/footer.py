@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppocli.errors import InputError
+from ppocli.io.spool import local
 
 # One buffer per column and open iterator: with it a column chunk is never read whole.
 _BUFFER_BYTES = 1 << 18
@@ -36,7 +37,7 @@ def open_footer(path: str) -> tuple[Any, Any]:
     InputError
         Truncated, encrypted, or with a footer that cannot be read.
     """
-    with Path(path).open("rb") as file:
+    with Path(local(path)).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(-4, os.SEEK_END)
         tail = file.read()
@@ -50,7 +51,7 @@ def open_footer(path: str) -> tuple[Any, Any]:
         )
     try:
         opened = pq.ParquetFile(
-            pa.OSFile(os.fsencode(path)),
+            pa.OSFile(os.fsencode(local(path))),
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
             page_checksum_verification=True,
@@ -75,7 +76,7 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
         return
-    source = pa.PythonFile(_NoData(Path(path).stat().st_size), mode="r")
+    source = pa.PythonFile(_NoData(Path(local(path)).stat().st_size), mode="r")
     try:
         reader = pq.ParquetFile(source, metadata=meta, pre_buffer=True).reader
         next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)
