@@ -29,6 +29,8 @@ STREAM = b"\xff\xff\xff\xff"
 
 _END = STREAM + bytes(4)
 
+_LEAST_BYTES = 16
+
 
 class ArrowSource:
     """The record batches of an Arrow IPC file or stream.
@@ -58,7 +60,11 @@ class ArrowSource:
         self.path, self._recover = path, recover
         self.mapped = MappedFile(local(path))
         self._buffer = pa.py_buffer(self.mapped.bytes)
-        self.kind = "file" if self._buffer.slice(0, len(FILE)).to_pybytes() == FILE else "stream"
+        self.kind = "file" if self.mapped.bytes[: len(FILE)] == FILE else "stream"
+        if self._buffer.size < _LEAST_BYTES:
+            raise InputError(
+                f"the Arrow {self.kind} is cut: {self._buffer.size} bytes", where=path, hint=_REWRITE
+            )
         self.notes: tuple[str, ...] = ()
         self.n_batches = self.rows = 0
         self.schema = self._opened(()).schema
@@ -117,7 +123,7 @@ class ArrowSource:
 
     def _count(self) -> None:
         """Count record batches and rows by reading one field of each."""
-        reader = self._opened({_lightest(self.schema)} if self._compressed else ())
+        reader = self._opened({_lightest(self.schema)} if self._compressed and len(self.schema) else ())
         if hasattr(reader, "get_batch"):
             self.n_batches = reader.num_record_batches
         try:
@@ -146,7 +152,7 @@ class ArrowSource:
                 where=self.path,
                 hint="write each stream to a file of its own, and give all of them",
             )
-        if self._buffer.slice(max(0, self._buffer.size - 8)).to_pybytes() != _END:
+        if self.mapped.bytes[-len(_END) :] != _END:
             self.notes = ("the stream has no end mark: its writer may have been stopped",)
 
     def _damaged(self, index: int, failure: Exception) -> InputError:

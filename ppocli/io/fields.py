@@ -127,6 +127,12 @@ def find_fields(
     found = resolve(
         path, columns, chosen, required, named_only=inside, settled=options.settled, by_role=by_role
     )
+    for role in inside.keys() & ROLES.keys() - found.columns.keys():
+        raise InputError(
+            f"column '{role}' is {inside[role]}, a structure, and not a column of {role}",
+            where=path,
+            hint=f"say which field it is: --col {role}={role}.FIELD, or rename the column if it is none",
+        )
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
     taken = dict(found.columns)
     sample_mask = sample_mask_of(columns, taken, notes)
