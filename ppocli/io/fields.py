@@ -127,13 +127,15 @@ def find_fields(
     found = resolve(
         path, columns, chosen, required, named_only=inside, settled=options.settled, by_role=by_role
     )
-    for role in inside.keys() & ROLES.keys() - found.columns.keys():
-        raise InputError(
-            f"column '{role}' is {inside[role]}, a structure, and not a column of {role}",
+    if "mask" in inside and "mask" not in found.columns:
+        raise InputError(  # without it every token would count
+            f"column 'mask' is {inside['mask']}, a structure",
             where=path,
-            hint=f"say which field it is: --col {role}={role}.FIELD, or rename the column if it is none",
+            hint="say which field it is: --col mask=mask.FIELD, or rename the column if it is none",
         )
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
+    odd = [role for role in ROLES if role in inside and role not in found.columns]
+    notes += [f"{role}: not read, column '{role}' is {inside[role]}" for role in odd]
     taken = dict(found.columns)
     sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
