@@ -14,11 +14,12 @@ from ppocli.errors import InputError
 from ppocli.io import bombs
 from ppocli.io.batches import BatchChunker
 from ppocli.io.canonical import origins_of
-from ppocli.io.fields import check_names, find_fields, top_level
+from ppocli.io.fields import find_fields
 from ppocli.io.footer import FAILURES, one_line
 from ppocli.io.ipc_sizes import compressed_batches
 from ppocli.io.mapped import MappedFile
 from ppocli.io.spool import local
+from ppocli.io.structures import check_names, top_level
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
