@@ -14,11 +14,12 @@ from ppocli.errors import InputError
 from ppocli.io import bombs
 from ppocli.io.batches import BatchChunker
 from ppocli.io.canonical import origins_of
-from ppocli.io.fields import check_names, find_fields, top_level
+from ppocli.io.fields import find_fields
 from ppocli.io.footer import FAILURES, one_line
 from ppocli.io.ipc_sizes import compressed_batches
 from ppocli.io.mapped import MappedFile
 from ppocli.io.spool import local
+from ppocli.io.structures import check_names, top_level
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -28,6 +29,8 @@ STREAM = b"\xff\xff\xff\xff"
 """What files and streams begin with."""
 
 _END = STREAM + bytes(4)
+
+_LEAST_BYTES = 16
 
 
 class ArrowSource:
@@ -58,7 +61,11 @@ class ArrowSource:
         self.path, self._recover = path, recover
         self.mapped = MappedFile(local(path))
         self._buffer = pa.py_buffer(self.mapped.bytes)
-        self.kind = "file" if self._buffer.slice(0, len(FILE)).to_pybytes() == FILE else "stream"
+        self.kind = "file" if self.mapped.bytes[: len(FILE)] == FILE else "stream"
+        if self._buffer.size < _LEAST_BYTES:
+            raise InputError(
+                f"the Arrow {self.kind} is cut: {self._buffer.size} bytes", where=path, hint=_REWRITE
+            )
         self.notes: tuple[str, ...] = ()
         self.n_batches = self.rows = 0
         self.schema = self._opened(()).schema
@@ -117,7 +124,7 @@ class ArrowSource:
 
     def _count(self) -> None:
         """Count record batches and rows by reading one field of each."""
-        reader = self._opened({_lightest(self.schema)} if self._compressed else ())
+        reader = self._opened({_lightest(self.schema)} if self._compressed and len(self.schema) else ())
         if hasattr(reader, "get_batch"):
             self.n_batches = reader.num_record_batches
         try:
@@ -146,7 +153,7 @@ class ArrowSource:
                 where=self.path,
                 hint="write each stream to a file of its own, and give all of them",
             )
-        if self._buffer.slice(max(0, self._buffer.size - 8)).to_pybytes() != _END:
+        if self.mapped.bytes[-len(_END) :] != _END:
             self.notes = ("the stream has no end mark: its writer may have been stopped",)
 
     def _damaged(self, index: int, failure: Exception) -> InputError:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
-from ppocli.io.fields import SAMPLE_MASK, array_of
+from ppocli.io.fields import SAMPLE_MASK
+from ppocli.io.structures import array_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

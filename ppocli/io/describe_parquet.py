@@ -16,8 +16,9 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
-from ppocli.io.fields import find_fields, offered
+from ppocli.io.fields import find_fields
 from ppocli.io.spool import local
+from ppocli.io.structures import offered
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions

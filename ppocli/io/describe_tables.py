@@ -61,7 +61,8 @@ class _Table:
         self, schema: Any, roles_read: RolesRead, chunk_tokens: int, *, whole_numbers: bool
     ) -> InspectedFile:
         """Return the file's entry of the report."""
-        from ppocli.io.fields import find_fields, offered
+        from ppocli.io.fields import find_fields
+        from ppocli.io.structures import offered
 
         found, problem = attempt(
             lambda required: find_fields(

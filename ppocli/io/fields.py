@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
 from ppocli.io.columns import chosen_columns, resolve
 from ppocli.io.dialects import dialect_notes, sample_mask_of, skips_first
 from ppocli.io.shapes import SUM_NOT_USED, layout_not_used
+from ppocli.io.structures import offered, type_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -135,7 +134,15 @@ def find_fields(
         settled=options.settled,
         by_role=by_role,
     )
+    if "mask" in inside and "mask" not in found.columns:
+        raise InputError(  # without it every token would count
+            f"column 'mask' is {inside['mask']}, a structure",
+            where=path,
+            hint="say which field it is: --col mask=mask.FIELD, or rename the column if it is none",
+        )
     notes = [*found.notes, *convert.form_notes(found.columns, options)]
+    odd = [role for role in ROLES if role in inside and role not in found.columns]
+    notes += [f"{role}: not read, column '{role}' is {inside[role]}" for role in odd]
     taken = dict(found.columns)
     sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
@@ -173,98 +180,6 @@ def find_fields(
     if skip_first:
         notes.append("position 0 of every row counts as masked, as in NeMo-RL's loss")
     return Fields(fields, depth, (*notes, *dialect_notes(columns, fields)), second, skip_first)
-
-
-def array_of(batch: Any, column: str) -> Any:
-    """Return a column of a record batch; a dotted name leads into structures and heeds their nulls."""
-    index, rest = _step(batch.schema.names, column)
-    array = batch.column(index)
-    while rest:
-        index, rest = _step([field.name for field in array.type], rest)
-        array = array.flatten()[index]
-    return lists.bare(array)
-
-
-def type_of(schema: Any, column: str) -> Any:
-    """Return a column's Arrow type; a dotted name leads into structures."""
-    index, rest = _step(schema.names, column)
-    kind = schema.field(index).type
-    while rest:
-        index, rest = _step([field.name for field in kind], rest)
-        kind = kind.field(index).type
-    return kind
-
-
-def check_names(fields: Any, path: str) -> None:
-    """Refuse columns, and fields of structures, whose names are not UTF-8.
-
-    Raises
-    ------
-    InputError
-    """
-    for index in range(len(fields) if isinstance(fields, pa.Schema) else fields.num_fields):
-        try:
-            one = fields.field(index)
-            one.name.encode()
-        except UnicodeError:
-            raise InputError(f"the name of column {index} is not UTF-8", where=path) from None
-        check_names(one.type, path)
-
-
-def top_level(schema: Any, column: str) -> int:
-    """Return the index of the field that is a column, or that a dotted name leads into."""
-    return _step(schema.names, column)[0]
-
-
-def _step(names: list[str], dotted: str) -> tuple[int, str]:
-    """Return the index of the name that `dotted` begins with, and what is left of it."""
-    if dotted in names:
-        return names.index(dotted), ""
-    head = next(name for name in names if dotted.startswith(f"{name}."))
-    return names.index(head), dotted[len(head) + 1 :]
-
-
-def offered(schema: Any, path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns with their types, and the fields of structures by dotted name.
-
-    Raises
-    ------
-    InputError
-        Two columns of one name.
-    """
-    columns: dict[str, str] = {}
-    inside: dict[str, str] = {}
-    for field in schema:
-        if field.name in columns:
-            raise InputError(f"duplicate column '{field.name}'", where=path, hint="write each column once")
-        columns[field.name] = lists.describe(field.type)
-        if pa.types.is_struct(field.type):
-            inside.update(_inside(field.type, field.name))
-    structures = [
-        field.name for field in schema if pa.types.is_nested(field.type) and not _is_plain(field.type)
-    ]
-    inside.update({name: columns.pop(name) for name in structures})
-    return columns, {name: text for name, text in inside.items() if name not in columns}
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether a type is a list of any depth over plain values, without structures or maps."""
-    kind = lists.plain(kind)
-    while lists.is_list(kind):
-        kind = lists.plain(kind.value_type)
-    return not pa.types.is_nested(kind)
-
-
-def _inside(kind: Any, prefix: str) -> dict[str, str]:
-    """Return the fields of a structure by dotted name, those of nested structures too."""
-    out: dict[str, str] = {}
-    for field in kind:
-        name = f"{prefix}.{field.name}"
-        if pa.types.is_struct(field.type):
-            out.update(_inside(field.type, name))
-        else:
-            out[name] = lists.describe(field.type)
-    return out
 
 
 def _field(

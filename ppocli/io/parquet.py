@@ -117,6 +117,11 @@ class ParquetReader:
                     break
                 first_row += batch.num_rows
                 yield batch
+        declared = self._file.metadata.num_rows
+        if first_row != declared:
+            raise footer.damaged_footer(
+                self.path, f"it counts {declared:,} rows, and there are {first_row:,}"
+            )
 
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
         """Yield consecutive row groups that are read alike, with the rows of their batches."""

@@ -18,6 +18,8 @@ def metrics_of(kind: str, content: bytes) -> dict[str, Any]:
     """Return counts and the loss over finite tokens; raise whatever the library raises."""
     rows, tokens = TABLES[kind](content)
     mask = tokens.pop("mask", None)
+    if mask is not None and all(one is None for one in mask):
+        mask = None  # a column of type null counts as absent
     n = len(tokens["log_probs"])
     valid = np.ones(n, bool) if mask is None else np.array([one == 1 for one in mask])
     values = {
@@ -31,6 +33,7 @@ def metrics_of(kind: str, content: bytes) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         ratio = np.exp(new - old)
         loss = -np.minimum(ratio * adv, np.clip(ratio, 0.8, 1.2) * adv)
+        loss[adv == 0] = 0.0  # by definition, whatever the ratio
         mean = float(np.mean(loss)) if loss.size else None
     return {
         "n_rows": rows,
@@ -75,7 +78,10 @@ def _parquet(content: bytes) -> tuple[int, dict[str, Any]]:
 
 def _arrow(content: bytes) -> tuple[int, dict[str, Any]]:
     opened = pa.ipc.open_file if content[:6] == b"ARROW1" else pa.ipc.open_stream
-    table = opened(pa.BufferReader(content)).read_all()
+    names = opened(pa.BufferReader(content)).schema.names
+    wanted = [index for index, name in enumerate(names) if name.lower() in (*ROLES, "mask")]
+    options = pa.ipc.IpcReadOptions(included_fields=wanted)
+    table = opened(pa.BufferReader(content), options=options).read_all()
     table.validate(full=True)
     return _of_table(table)
 

@@ -9,6 +9,7 @@ import json
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,41 @@ SEEDS = seeds()
 MOST_KILOBYTES = 600_000
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[tuple[Worker, Worker]]:
+    both = Worker(), Worker("oracle")
+    yield both
+    for one in both:
+        one.close()
+
+
 @pytest.mark.parametrize("kind", SEEDS)
-def test_damaged_files(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_damaged_files(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, workers: tuple[Worker, Worker]
+) -> None:
     count = request.config.getoption("--fuzz")
     keep = Path(request.config.getoption("--fuzz-keep") or tmp_path)
     keep.mkdir(parents=True, exist_ok=True)
-    library, other = Worker(), Worker("oracle")
+    library, other = workers
     whole = {name: _ask(library, tmp_path, kind, content) for name, content in SEEDS[kind].items()}
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
-    try:
-        for number in range(count):
-            rng = random.Random(f"{kind} {number}")
-            name = rng.choice(sorted(SEEDS[kind]))
-            content = mutate(SEEDS[kind][name], rng)
-            if content == SEEDS[kind][name]:
-                outcomes["not damaged"] += 1
-                continue
-            said = _ask(library, tmp_path, kind, content)
-            outcome = _judge(said, whole[name], lambda content=content: _ask(other, tmp_path, kind, content))
-            outcomes[outcome.partition(":")[0]] += 1
-            if "memory grew" in outcome:
-                library.close()  # a process never tells less than it once had
-            if outcome.startswith(("failure", "death")):
-                path = keep / f"{kind}-{number}"
-                path.write_bytes(content)
-                failures += [f"{path} (from {name}): {outcome}"] if outcome.startswith("failure") else []
-    finally:
-        library.close()
-        other.close()
+    for number in range(count):
+        rng = random.Random(f"{kind} {number}")
+        name = rng.choice(sorted(SEEDS[kind]))
+        content = mutate(SEEDS[kind][name], rng)
+        if content == SEEDS[kind][name]:
+            outcomes["not damaged"] += 1
+            continue
+        said = _ask(library, tmp_path, kind, content)
+        outcome = _judge(said, whole[name], lambda content=content: _ask(other, tmp_path, kind, content))
+        outcomes[outcome.partition(":")[0]] += 1
+        if "memory grew" in outcome:
+            library.close()  # a process never tells less than it once had
+        if outcome.startswith(("failure", "death")):
+            path = keep / f"{kind}-{number}"
+            path.write_bytes(content)
+            failures += [f"{path} (from {name}): {outcome}"] if outcome.startswith("failure") else []
     print(f"\n{kind}: {dict(outcomes)}")
     assert not failures, "\n".join(failures[:20])
     assert outcomes["clean error"] > count // 4, outcomes
@@ -117,3 +124,44 @@ def _close(one: float | None, other: float | None, scale: float | None) -> bool:
     if other is None or not math.isfinite(other):
         return one is None
     return one is not None and abs(one - other) <= 1e-12 * (scale or 0.0)
+
+
+WHOLE = dict.fromkeys(COMPARED, 1) | {"loss": 0.5, "kilobytes": 1}
+OTHER = WHOLE | {"scale": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "other", "outcome"),
+    [
+        (WHOLE, None, "unchanged"),
+        (WHOLE | {"loss": 0.75}, OTHER | {"loss": 0.75}, "equal"),
+        (WHOLE | {"loss": 0.75}, OTHER, "failure: the loss"),
+        (WHOLE | {"loss": None}, OTHER, "failure: the loss"),
+        (WHOLE | {"loss": None}, OTHER | {"loss": math.inf}, "equal"),
+        (WHOLE | {"n_tokens": 2}, OTHER, "failure: ['n_tokens'] differ"),
+        (WHOLE | {"loss": 0.75}, {"error": "unreadable"}, "failure: read as"),
+        (WHOLE | {"kilobytes": MOST_KILOBYTES + 1}, OTHER, "failure: memory grew"),
+        ({"crash": "KeyError", "kilobytes": 1}, None, "failure: {'crash'"),
+        ({"hang": 30.0}, None, "failure: {'hang'"),
+        ({"death": -11}, {"death": -11}, "death in pyarrow"),
+        ({"death": -11}, OTHER, "failure: the process died"),
+        ({"evaluate error": [3, "cut", "damaged.npz"], "kilobytes": 1}, None, "clean error"),
+        ({"evaluate error": [4, "bug", "damaged.npz"], "kilobytes": 1}, None, "failure: evaluate error"),
+        ({"evaluate error": [3, "cut", "None"], "kilobytes": 1}, None, "failure: evaluate error"),
+        (WHOLE | {"inspect error": [3, "", "damaged.npz"]}, None, "failure: inspect error"),
+    ],
+)
+def test_the_judge(said: dict[str, Any], other: dict[str, Any] | None, outcome: str) -> None:
+    assert _judge(said, WHOLE, lambda: other).startswith(outcome)
+
+
+def test_a_worker_that_died_is_started_again(tmp_path: Path) -> None:
+    worker = Worker("oracle")
+    content = SEEDS["npy"]["records"]
+    first = _ask(worker, tmp_path, "npy", content)
+    assert first["n_tokens"] == 22
+    assert worker._process is not None
+    worker._process.kill()
+    assert _ask(worker, tmp_path, "npy", content) == {"death": -9}
+    assert _ask(worker, tmp_path, "npy", content)["loss"] == first["loss"]
+    worker.close()
