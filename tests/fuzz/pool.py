@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ class Worker:
     def _end(self) -> int:
         process, self._process = self._process, None
         assert process is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # it died with a question unread, which closing tries to send again
+            process.stdin.close()
         code = process.wait()
         process.stdout.close()
         return code
