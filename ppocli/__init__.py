@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
     from ppocli.engine.audit import audit as audit
+    from ppocli.engine.convert import convert_files as convert_files
     from ppocli.engine.drift import drift as drift
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.writer import RolloutWriter as RolloutWriter
 
 _HOMES = {
     "AuditReport": "ppocli.core.audit_report",
@@ -35,6 +37,8 @@ _HOMES = {
     "PpoCliError": "ppocli.errors",
     "drift": "ppocli.engine.drift",
     "audit": "ppocli.engine.audit",
+    "RolloutWriter": "ppocli.io.writer",
+    "convert_files": "ppocli.engine.convert",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
@@ -47,8 +51,10 @@ __all__ = [
     "ExitCode",
     "LossSpec",
     "PpoCliError",
+    "RolloutWriter",
     "audit",
     "check",
+    "convert_files",
     "drift",
     "evaluate",
     "inspect_files",

@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a folder with goldens.jsonl, inputs/ and arrays/, instead of tests/goldens/data",
     )
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--fuzz", type=int, default=60, metavar="N", help="damaged files of each format to read")
+    parser.addoption("--fuzz-command", type=int, default=1, metavar="N", help="the same through the command")
+    parser.addoption("--fuzz-keep", metavar="DIR", help="where files that failed, or ended PyArrow, are kept")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

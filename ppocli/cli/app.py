@@ -6,12 +6,9 @@ import gc
 import os
 import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ppocli.errors import ExitCode
-
-if TYPE_CHECKING:
-    import typer
 
 
 class Command(NamedTuple):
@@ -31,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "drift": Command("ppocli.cli.drift", "two columns of log-probs compared: trainer and sampler", True),
     "audit": Command("ppocli.cli.audit", "what lower precision would have done to the loss", True),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
+    "convert": Command("ppocli.cli.convert", "whatever can be read, as one Parquet file by role", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True
@@ -163,17 +161,11 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], full: Collection[str], *, asked: bool = True) -> int:
     """Let Typer read the arguments, then do what they say; help that was not asked for goes to stderr."""
-    from typer.main import get_command
-
-    from ppocli.cli.declare import take_as_typed
     from ppocli.cli.failures import emit, notice
     from ppocli.cli.help import Answer
 
-    command_line: Any = get_command(build(full))
-    for name in full:
-        take_as_typed(command_line.commands[name])
     try:
-        work = command_line.main(args=arguments, prog_name="ppocli", standalone_mode=False)
+        work = build(full).main(args=arguments, prog_name="ppocli", standalone_mode=False)
     except Answer as answer:
         if not asked:
             notice(answer.text.rstrip())
@@ -186,8 +178,8 @@ def _run(arguments: list[str], full: Collection[str], *, asked: bool = True) -> 
     return work if isinstance(work, int) else int(work())
 
 
-def build(full: Collection[str]) -> typer.Typer:
-    """Return the Typer application.
+def build(full: Collection[str]) -> Any:
+    """Return the command line as Typer reads it.
 
     Parameters
     ----------
@@ -198,7 +190,9 @@ def build(full: Collection[str]) -> typer.Typer:
     from importlib import import_module
 
     import typer
+    from typer.main import get_command
 
+    from ppocli.cli.declare import flatten, take_as_typed
     from ppocli.cli.root import root
 
     app = typer.Typer(
@@ -211,13 +205,14 @@ def build(full: Collection[str]) -> typer.Typer:
     app.callback(help="\n" + HELP, invoke_without_command=True)(root)
     for name, command in COMMANDS.items():
         if name in full:
-            from ppocli.cli.declare import flatten
-
             module = import_module(command.module)
             app.command(name, help="\n" + module.HELP, add_help_option=False)(flatten(module.run))
         else:
             app.command(name, help=command.line, add_help_option=False)(_named_only)
-    return app
+    command_line: Any = get_command(app)  # its class has no public name
+    for name in full:
+        take_as_typed(command_line.commands[name])
+    return command_line
 
 
 def _named_only() -> int:

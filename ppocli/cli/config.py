@@ -39,6 +39,9 @@ of each role.
 MAIN_COMMAND = "eval"
 """Options of this command stand at the top of the file; those that others add, below their name."""
 
+REQUIRED = {"convert": ("-o", "-")}
+"""What a command line has to have beside an input, whatever the settings are."""
+
 Row = tuple[str, Any, str]
 
 
@@ -91,12 +94,13 @@ def settings(arguments: list[str]) -> tuple[str | None, list[Row]]:
 
 def _parsed(command: str, arguments: list[str]) -> tuple[Configuration, Mapping[str, Any]]:
     """Let Typer fill in the options of a command, without calling it; check them as the command would."""
-    from typer.main import get_command
-
     from ppocli.cli.app import build
 
-    line: Any = get_command(build([command]))
-    work = line.main(args=[command, *arguments, "FILE"], prog_name="ppocli", standalone_mode=False)
+    work = build([command]).main(
+        args=[command, *arguments, *REQUIRED.get(command, ()), "FILE"],
+        prog_name="ppocli",
+        standalone_mode=False,
+    )
     configuration, call = work.args
     groups: Mapping[str, Any] = call.keywords
     for check in _checks(command, configuration, groups):

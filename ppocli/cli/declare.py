@@ -160,12 +160,12 @@ def take_as_typed(command: Any) -> None:
     """Let the options of a Typer command hand over words, lists of words and parsed numbers by themselves.
 
     Typer builds a pydantic model for each option of which it reads a value, given or not: 85 ms before any
-    work. Options of other types, and those with callbacks, are left to it.
+    work. Options of other types are left to it.
     """
-    for name, one in inspect.signature(command.callback).parameters.items():
+    for name, one in inspect.signature(command.callback, eval_str=True).parameters.items():
         convert = _converter(one.annotation)
         parameter = next((mine for mine in command.params if mine.name == name), None)
-        if convert is not None and parameter is not None and parameter.callback is None:
+        if convert is not None and parameter is not None:
             parameter.process_value = functools.partial(_process, parameter.process_value, parameter, convert)
 
 
@@ -173,8 +173,10 @@ def _process(
     slow: Callable[..., Any], parameter: Any, convert: Callable[..., Any], at: Any, value: Any
 ) -> Any:
     """Convert a value; what is missing is left to Typer, which has the words for it."""
-    missing = value is None or value in ((), [])
-    return slow(at, value) if missing and parameter.required else convert(value)
+    if parameter.required and (value is None or value in ((), [])):
+        return slow(at, value)
+    value = convert(value)
+    return value if parameter.callback is None else parameter.callback(at, parameter, value)
 
 
 def _converter(annotation: Any) -> Callable[[Any], Any] | None:

@@ -26,14 +26,15 @@ class Sources:
         list[str],
         typer.Argument(
             metavar="PATHS...",
-            help="Parquet or NPZ files, folders, or quoted patterns such as 'runs/*/rank*.parquet'.",
+            help="Files (Parquet, NPZ, Arrow, JSON Lines, NPY), folders, quoted patterns such as "
+            "'runs/*/rank*.parquet', or - for standard input.",
         ),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
-    """How columns and axes are to be understood, and what to do about bad files."""
+class ReadingOptions:
+    """How columns and axes are to be understood."""
 
     col: Annotated[
         list[str] | None,
@@ -50,8 +51,9 @@ class FileOptions:
         word_option(
             DATA,
             "--layout",
-            metavar="auto|time",
-            text="time: two-dimensional arrays are (time, environment). auto (default): (sequence, token).",
+            metavar="auto|time|env",
+            text="time: two-dimensional arrays are (time, environment). env: the same, and flat ones beside "
+            "them go environment by environment, as SB3's after training. auto (default): (sequence, token).",
         ),
     ] = "auto"
     sum_dims: Annotated[
@@ -67,10 +69,24 @@ class FileOptions:
             text="The role's uint16 column holds the bits of bfloat16 numbers. Repeatable.",
         ),
     ] = None
-    skip_bad: Annotated[
-        bool,
-        flag(DATA, "--skip-bad", text="Pass over files that cannot be read; they are named in the output."),
-    ] = False
+    neglogp: Annotated[
+        list[str] | None,
+        word_option(
+            DATA,
+            "--neglogp",
+            metavar="ROLE",
+            text="The role's column holds minus the log-prob, as in baselines and rl_games. Repeatable.",
+        ),
+    ] = None
+    probs: Annotated[
+        list[str] | None,
+        word_option(
+            DATA,
+            "--probs",
+            metavar="ROLE",
+            text="The role's column holds probabilities; their logarithms are taken. Repeatable.",
+        ),
+    ] = None
 
     def read_options(self) -> ReadOptions:
         """Return the options of the readers.
@@ -80,9 +96,24 @@ class FileOptions:
         UsageProblem
             An unknown role or layout, a role given twice, or no column name.
         """
-        choose("--layout", self.layout, ("auto", "time"))
+        choose("--layout", self.layout, ("auto", "time", "env"))
         bits = frozenset(choose("--bits: role", role, ROLES) for role in self.bits or ())
-        return ReadOptions(_columns(self.col or ()), self.layout, self.sum_dims, bits)
+        neglogp, probs = _log_prob_roles("--neglogp", self.neglogp), _log_prob_roles("--probs", self.probs)
+        if both := sorted(neglogp & probs):
+            raise UsageProblem(
+                f"--neglogp and --probs both name '{both[0]}'", hint="its column holds one of the two"
+            )
+        return ReadOptions(_columns(self.col or ()), self.layout, self.sum_dims, bits, neglogp, probs)
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions(ReadingOptions):
+    """The same, and what to do about bad files."""
+
+    skip_bad: Annotated[
+        bool,
+        flag(DATA, "--skip-bad", text="Pass over files that cannot be read; they are named in the output."),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +124,12 @@ class DataOptions(FileOptions):
         bool,
         flag(DATA, "--allow-empty", text="Exit with 0, not 5, when there is no valid token."),
     ] = False
+
+
+def _log_prob_roles(option: str, roles: list[str] | None) -> frozenset[str]:
+    """Check that an option names roles of log-probs."""
+    allowed = [role.name for role in ROLES.values() if role.kind == "log_prob"]
+    return frozenset(choose(f"{option}: role", role, allowed) for role in roles or ())
 
 
 def _columns(pairs: list[str] | tuple[str, ...]) -> dict[str, str]:

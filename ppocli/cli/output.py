@@ -122,7 +122,7 @@ def plan(
     exports = [(Path(text), _format_of(text, suffixes)) for text in options.export or ()]
     taken = {os.path.realpath(path): path for path in inputs}
     for path in [*([file] if file is not None else []), *(path for path, _ in exports)]:
-        _check_target(path, force=options.force)
+        check_target(path, force=options.force)
         real = os.path.realpath(path)
         if real in taken:
             raise UsageProblem(
@@ -144,7 +144,7 @@ def _format_of(text: str, suffixes: Mapping[str, str]) -> str:
     return suffixes[suffix]
 
 
-def _check_target(path: Path, *, force: bool) -> None:
+def check_target(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot or must not be written."""
     if path.is_dir():
         raise UsageProblem(f"cannot write '{path}': it is a folder")

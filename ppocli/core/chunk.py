@@ -102,12 +102,18 @@ class ReadOptions:
     ----------
     columns : mapping of role to column name
         What `--col ROLE=COLUMN` says. Wins over every alias.
-    layout : {"auto", "time"}
-        "time": two-dimensional arrays are (time, environment).
+    layout : {"auto", "time", "env"}
+        "time": two-dimensional arrays are (time, environment). "env": the same, and flat arrays beside them
+        go environment by environment.
     sum_dims : bool
         Sum log-probs over the last axis (action dimensions).
     bits : frozenset of str
         Roles whose uint16 column holds bfloat16 bits.
+    neglogp, probs : frozenset of str
+        Log-prob roles whose column holds minus the log-prob, or the probability.
+    settled : bool
+        Refuse names of several meanings that nothing settles, even where no role is required: what is written
+        once under a role's name is never asked again.
     aliases : mapping of role to column names
         Names of the framework that `--like` names, best first; they go before a role's own name.
     """
@@ -116,6 +122,9 @@ class ReadOptions:
     layout: str = "auto"
     sum_dims: bool = False
     bits: frozenset[str] = frozenset()
+    neglogp: frozenset[str] = frozenset()
+    probs: frozenset[str] = frozenset()
+    settled: bool = False
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -126,10 +135,15 @@ class Reader(Protocol):
     def report(self) -> InputReport:
         """Path, format, layout, rows, bytes and the column found for each role; counts are still zero."""
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row and repeated over its tokens; none where rows are tokens."""
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order, about `chunk_tokens` tokens at a time and at least one row.
 
-        May be called more than once; each call reads from the start. Raises InputError.
+        With `repeat=False` columns and ids of `per_row` roles keep one value per row, for those who write
+        them again. May be called more than once; each call reads from the start. Raises InputError.
         """
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ FoundBy = Literal["name", "alias", "option"]
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """One column of a Parquet file, or one array of an NPZ file.
+    """One column of a file, or one array of an NPZ file.
 
     Attributes
     ----------
@@ -22,11 +22,11 @@ class StoredColumn:
         The name is dotted below structures; the type such as "list<float32>" or "float32".
     compression : str, optional
         Codec in the first row group, None without row groups; "stored" or "deflated" in NPZ.
-    bytes : int
-        As stored, compressed.
+    bytes : int, optional
+        As stored, compressed. None where the headers do not say it: Arrow, JSON Lines.
     values : int, optional
         Parquet: values over all row groups, a null or empty list counted as one. NPZ: elements. None: the
-        header cannot be read.
+        header cannot be read, or does not say it.
     n_null : int, optional
         Parquet: the sum of the statistics' null counts, which count null and empty lists too. None where a
         row group has no such statistic, and in NPZ.
@@ -40,7 +40,7 @@ class StoredColumn:
     found_by : {"name", "alias", "option"}, optional
         The column is named like the role; its name is an alias of it; `--col` says so.
     shape : tuple of int, optional
-        NPZ only, like the next two.
+        NPZ and NPY only, like the next two.
     order : {"C", "F"}, optional
         Row-major or column-major.
     mappable : bool, optional
@@ -50,7 +50,7 @@ class StoredColumn:
     name: str
     type: str
     compression: str | None
-    bytes: int
+    bytes: int | None
     values: int | None
     n_null: int | None = None
     min: Number | bool = None
@@ -162,15 +162,16 @@ class InspectedFile:
     bytes : int
         Size of the file.
     rows : int, optional
-        None where no role says what a row is.
+        None where no role says what a row is, and in JSON Lines that were not scanned.
     parts : int
-        Row groups, or members of the archive.
+        Row groups, members of the archive, record batches, or fields of NPY records; 1 in JSON Lines.
     layout : str, optional
         As in `InputReport`; None where roles are missing or do not fit together.
     columns : tuple of StoredColumn
         In stored order.
     version, writer : str, optional
-        Of the format, and the library that wrote the file. Parquet only, like the next.
+        Of the format, and the library that wrote the file. Parquet only, like the next; of Arrow the
+        version says whether it is a file or a stream.
     footer_bytes : int, optional
         Size of the footer.
     schema : int
@@ -220,7 +221,7 @@ class InspectedFile:
         return body
 
 
-_NULLABLE = ("rows", "layout", "compression", "values", "n_null", "min", "max")
+_NULLABLE = ("rows", "layout", "compression", "bytes", "values", "n_null", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,10 +192,10 @@ The first group (`log_probs` and its kin) is taken as the current policy only be
 """
 
 NEGATED = ("neglogp", "neglogpacs", "neglogpac", "old_neglogp", "oldneglogpac", "old_logp_actions")
-"""Names under which libraries store minus the log-prob: never taken, but named in the error."""
+"""Names under which libraries store minus the log-prob: taken with `--neglogp` only, named in the error."""
 
 PROBABILITIES = ("action_prob", "action_probs", "probs")
-"""Names under which libraries store probabilities: never taken, but named in the error."""
+"""Names under which libraries store probabilities: taken with `--probs` only, named in the error."""
 
 MAIN_ROLES = ("log_probs", "old_log_probs", "advantages")
 """What `eval` cannot do without."""

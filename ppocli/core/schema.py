@@ -49,7 +49,7 @@ def document_schema() -> Schema:
         "title": "ppocli report",
         "oneOf": [
             {"$ref": f"#/$defs/{kind}"}
-            for kind in ("eval", "check", "drift", "audit_report", "inspect", "parity")
+            for kind in ("eval", "check", "drift", "audit_report", "inspect", "convert", "parity")
         ],
         "$defs": {
             "eval": _eval("eval", {}),
@@ -58,6 +58,7 @@ def document_schema() -> Schema:
             "audit_report": _audit_report(),
             "audit": audit_schema(),
             "inspect": _inspect(),
+            "convert": _convert(),
             "parity": _parity(),
             "file": file_schema(),
             "settings": _settings(),
@@ -140,6 +141,35 @@ def _inspect() -> Schema:
     )
 
 
+def _convert() -> Schema:
+    """Return the schema of the document of `ppocli convert`."""
+    column = {"type": _TEXT, "origin": _TEXT, "per": {"enum": ["token", "row"]}}
+    reading = _reading()
+    by_role = {"type": "object", "propertyNames": {"enum": list(ROLES)}}
+    layouts = {"enum": ["flat", "list", "padded", "list<list>", "packed"]}
+    source = {
+        **{"path": _TEXT, "format": _TEXT, "layout": layouts, "rows": _COUNT, "bytes": _COUNT},
+        "columns": {**by_role, "additionalProperties": _object({"column": _TEXT, "dtype": _TEXT})},
+        "notes": {"type": "array", "items": _TEXT},
+    }
+    written = {
+        "path": _TEXT,
+        **dict.fromkeys(("bytes", "rows", "tokens"), _COUNT),
+        "layout": {"enum": ["list", "flat"]},
+        "columns": {**by_role, "additionalProperties": _object(column)},
+        "left_out": {"type": "array", "items": _TEXT},
+        "verified": {"type": "boolean"},
+    }
+    return _object(
+        {
+            **_head("convert"),
+            "settings": _object(reading, optional=tuple(reading)),
+            "output": _object(written),
+            "inputs": {"type": "array", "items": _object(source)},
+        }
+    )
+
+
 def _parity() -> Schema:
     """Return the schema of the document of `ppocli parity`."""
     cell = _object(
@@ -216,9 +246,9 @@ def _reading() -> Schema:
     """Return the schemas of the settings about how columns are read."""
     return {
         "columns": {"type": "object", "propertyNames": {"enum": list(ROLES)}, "additionalProperties": _TEXT},
-        "layout": {"enum": ["auto", "time"]},
+        "layout": {"enum": ["auto", "time", "env"]},
         "sum_dims": {"type": "boolean"},
-        "bits": {"type": "array", "items": {"enum": list(ROLES)}},
+        **{key: {"type": "array", "items": {"enum": list(ROLES)}} for key in ("bits", "neglogp", "probs")},
     }
 
 

@@ -391,7 +391,7 @@ def _drift(run: Run, groups: list[Group]) -> tuple[dict[str, Any], list[Group]]:
     from ppocli.engine.drift_passes import short_forms
     from ppocli.kernels import _jit
 
-    if not any("rollout_log_probs" in report.columns for report in run.inputs):
+    if run.only is not None or not any("rollout_log_probs" in report.columns for report in run.inputs):
         return {}, groups
     drift, by_path, problems = short_forms(run.readers(), run.chunk_tokens, _jit.thread_count())
     for k, report in enumerate(run.inputs):

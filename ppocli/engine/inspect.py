@@ -18,6 +18,7 @@ from ppocli.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from ppocli.core.inspect_report import FileScan
     from ppocli.core.progress import Progress
     from ppocli.core.report import Skipped
 
@@ -28,10 +29,12 @@ SCAN_TOKENS = 1 << 18
 """Tokens that a scan reads at a time."""
 
 # Peak memory of `eval`, measured on Linux with PyArrow 26 for 3 to 10 columns: within 15 % of the estimate.
-_IMPORTS = {"parquet": 225_000_000, "npz": 165_000_000}
+_IMPORTS = {"npz": 165_000_000, "npy": 165_000_000}
+_WITH_PYARROW = 225_000_000
 # Batches that exist at a time: decoded, waiting, computed on, joined; lists are also flattened and aligned.
 _WAITING = 5
-_COPIES = {("npz", False): 1, ("parquet", False): 2, ("parquet", True): 5}
+_COPIES = {("npz", False): 1, ("npy", False): 1}
+_OF_TABLES = {False: 2, True: 5}
 # An opened footer against its size in the file: 1 kB for each column chunk.
 _FOOTER = 10
 
@@ -125,7 +128,18 @@ class _Run:
 
             result, notes = scan_file(path, self.options, SCAN_ROLES, SCAN_TOKENS, self.progress)
             found = replace(found, scan=result, notes=(*found.notes, *notes))
+            if found.rows is None:  # only the data tell
+                found = replace(found, rows=_rows_of(result))
         return found
+
+
+def _rows_of(scan: FileScan) -> int | None:
+    """Return how many rows a scan has seen; None where its sequences are not its rows."""
+    if scan.longest_row is None:
+        return scan.tokens + scan.masked
+    if scan.n_sequences is None or scan.n_empty_sequences is None:
+        return None
+    return scan.n_sequences + scan.n_empty_sequences
 
 
 def roles_read(found: Collection[str]) -> frozenset[str]:
@@ -137,9 +151,10 @@ def roles_read(found: Collection[str]) -> frozenset[str]:
 
 def memory_of(file: InspectedFile, plan: ReadPlan) -> int:
     """Estimate the peak memory of `eval` on a file, in bytes."""
-    nested = file.format == "parquet" and file.layout != "flat"
-    batches = min(plan.n_batches, _WAITING) + _COPIES[file.format, nested]
-    return _IMPORTS[file.format] + batches * plan.batch_bytes + _FOOTER * (file.footer_bytes or 0)
+    nested = file.format not in _IMPORTS and file.layout != "flat"
+    batches = min(plan.n_batches, _WAITING) + _COPIES.get((file.format, nested), _OF_TABLES[nested])
+    imports = _IMPORTS.get(file.format, _WITH_PYARROW)
+    return imports + batches * plan.batch_bytes + _FOOTER * (file.footer_bytes or 0)
 
 
 def command_line(path: str, options: ReadOptions) -> str:
@@ -151,8 +166,9 @@ def command_line(path: str, options: ReadOptions) -> str:
         words += ["--layout", options.layout]
     if options.sum_dims:
         words.append("--sum-dims")
-    for role in sorted(options.bits):
-        words += ["--bits", role]
+    for name in ("bits", "neglogp", "probs"):
+        for role in sorted(getattr(options, name)):
+            words += [f"--{name}", role]
     return shell.join(words)
 
 

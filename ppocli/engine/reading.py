@@ -36,6 +36,8 @@ def reading_settings(options: ReadOptions) -> dict[str, Any]:
         "layout": options.layout,
         "sum_dims": options.sum_dims,
         "bits": sorted(options.bits),
+        "neglogp": sorted(options.neglogp),
+        "probs": sorted(options.probs),
     }
-    default = {"columns": {}, "layout": "auto", "sum_dims": False, "bits": []}
+    default = {"columns": {}, "layout": "auto", "sum_dims": False, "bits": [], "neglogp": [], "probs": []}
     return {name: value for name, value in said.items() if value != default[name]}

@@ -62,7 +62,7 @@ class ArrayReader:
             raise UsageProblem(
                 f"no array for {', '.join(missing)}", hint=f"given: {', '.join(given) or 'none'}"
             )
-        stacked = options.sum_dims or options.layout == "time"
+        stacked = options.sum_dims or options.layout != "auto"
         lists = {} if stacked else {role: value for role, value in given.items() if _is_ragged(value)}
         rows = {role: [_to_numpy(role, row) for row in value] for role, value in lists.items()}
         whole = {role: _to_numpy(role, value) for role, value in given.items() if role not in lists}
@@ -74,7 +74,9 @@ class ArrayReader:
             bits = dtype == convert.BFLOAT16
             opener = partial(ArrayElements, array.view(np.uint16) if bits else array)
             sources[role] = Source(role, dtype, placed.spread, placed.dims, opener)
-        self._arrays = PlacedArrays(PATH, plan.n_rows, plan.row_tokens, offsets, sources, dict(coders or {}))
+        self._arrays = PlacedArrays(
+            PATH, plan.n_rows, plan.row_tokens, offsets, sources, dict(coders or {}), options
+        )
         self._report = InputReport(
             path=PATH,
             format="arrays",
@@ -82,7 +84,7 @@ class ArrayReader:
             rows=plan.n_rows,
             bytes=sum(array.nbytes for array in flat.values()),
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
-            notes=plan.notes,
+            notes=(*plan.notes, *convert.form_notes(sources, options)),
         )
 
     @property
@@ -90,9 +92,14 @@ class ArrayReader:
         """What was given."""
         return self._report
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row; see `ppocli.core.chunk.Reader`."""
+        return self._arrays.per_row
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in order; see `ppocli.core.chunk.Reader`."""
-        return self._arrays.chunks(roles, chunk_tokens)
+        return self._arrays.chunks(roles, chunk_tokens, repeat=repeat)
 
     def close(self) -> None:
         """Do nothing."""
@@ -117,7 +124,14 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             bits: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy()
             # Two raw bytes per value is how NumPy itself hands bfloat16 around.
             return bits.view("V2")
-        return np.asarray(tensor.numpy())
+        try:
+            return np.asarray(tensor.numpy())
+        except (TypeError, RuntimeError):  # float8, sparse, quantised
+            raise InputError(
+                f"'{role}' is a tensor of type {tensor.dtype}, which NumPy does not have",
+                where=PATH,
+                hint="convert it first: tensor.float()",
+            ) from None
     if isinstance(value, np.ma.MaskedArray) or type(value).__module__.partition(".")[0] == "pyarrow":
         raise InputError(
             f"'{role}' is a {type(value).__name__}, whose missing values a plain array cannot hold",
@@ -125,6 +139,8 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             hint="give a plain NumPy array, with mask= for the tokens that count",
         )
     try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.asarray(np.from_dlpack(value))
         return np.asarray(value)
     except ValueError:
         raise InputError(
@@ -132,6 +148,9 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
             where=PATH,
             hint="give a list of one-dimensional arrays",
         ) from None
+    except (TypeError, RuntimeError) as failure:  # a list of tensors that require a gradient, and the like
+        said = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+        raise InputError(f"'{role}' cannot be made a NumPy array: {said}", where=PATH) from None
 
 
 def _place(

@@ -14,6 +14,8 @@ from ppocli.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ppocli.core.chunk import ReadOptions
+
 BFLOAT16 = "bfloat16"
 FLOATS = frozenset({"float16", "float32", "float64", BFLOAT16})
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -114,6 +116,8 @@ def frozen(values: NDArray[Any]) -> NDArray[Any]:
     """
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
+    if not values.flags.aligned:  # buffers of a file may begin anywhere
+        values = values.copy()
     view = np.ascontiguousarray(values).view()
     view.flags.writeable = False
     return view
@@ -122,6 +126,30 @@ def frozen(values: NDArray[Any]) -> NDArray[Any]:
 def widened(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Return the float32 values of bfloat16 bits."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def as_log_probs(values: NDArray[Any], role: str, options: ReadOptions) -> NDArray[Any]:
+    """Return the log-probs that a role's values stand for: minus the values, their logarithms, or the values.
+
+    The sign of a number changes exactly in every format; logarithms are float64, -inf at 0 and NaN below.
+    """
+    if role in options.neglogp:
+        return values ^ np.uint16(0x8000) if values.dtype == np.uint16 else -values
+    if role in options.probs:
+        wide = widened(values) if values.dtype == np.uint16 else values
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs: NDArray[np.float64] = np.log(wide.astype(np.float64))
+        return logs
+    return values
+
+
+def form_notes(roles: Collection[str], options: ReadOptions) -> list[str]:
+    """Say of which of these roles the column does not hold log-probs."""
+    negated = [f"{role}: minus the stored values (--neglogp)" for role in roles if role in options.neglogp]
+    return [
+        *negated,
+        *(f"{role}: logarithms of the stored values (--probs)" for role in roles if role in options.probs),
+    ]
 
 
 def to_column(values: NDArray[Any], present: NDArray[np.uint8] | None, dtype: str) -> Column:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ppocli.core import shell
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
-from ppocli.io.columns import resolve
-from ppocli.io.source import format_of
+from ppocli.io.columns import chosen_columns, resolve
+from ppocli.io.detect import format_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -44,13 +44,23 @@ def describe(path: str, options: ReadOptions, roles_read: RolesRead, chunk_token
     InputError
         Missing, unreadable, damaged, or of another format: what keeps `eval` from looking at the columns.
     """
-    if format_of(path) == "parquet":
+    kind = format_of(path)
+    if kind == "parquet":
         from ppocli.io.describe_parquet import describe_parquet
 
         return describe_parquet(path, options, roles_read, chunk_tokens)
-    from ppocli.io.describe_npz import describe_npz
+    if kind == "npz":
+        from ppocli.io.describe_npz import describe_npz
 
-    return describe_npz(path, options, roles_read, chunk_tokens)
+        return describe_npz(path, options, roles_read, chunk_tokens)
+    from ppocli.io import describe_tables
+
+    one = {
+        "arrow": describe_tables.describe_arrow,
+        "jsonl": describe_tables.describe_jsonl,
+        "npy": describe_tables.describe_npy,
+    }[kind]
+    return one(path, options, roles_read, chunk_tokens)
 
 
 def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, InputError | None]:
@@ -67,7 +77,8 @@ def attempt(find: Callable[[Collection[str]], Found]) -> tuple[Found | None, Inp
 def clear_roles(path: str, columns: Mapping[str, str], options: ReadOptions) -> dict[str, str]:
     """Return the column of each role as far as names tell, whatever the types."""
     try:
-        return dict(resolve(path, columns, options.columns, (), aliases=options.aliases).columns)
+        chosen = chosen_columns(columns, options)
+        return dict(resolve(path, columns, chosen, (), aliases=options.aliases).columns)
     except InputError:
         return {}
 
@@ -103,3 +114,17 @@ def type_notes(name: str, dtype: str, role: str | None, options: ReadOptions) ->
         words = f"--bits {role}" if role else f"--col {shell.quote(f'ROLE={name}')} --bits ROLE"
         return [f"column '{name}' is uint16: if these are the bits of bfloat16 values, say so: {words}"]
     return []
+
+
+def column_names(path: str, options: ReadOptions, *, recover: bool) -> list[str]:
+    """Return the names of all columns of a file, whether they play a role or not."""
+    kind = format_of(path)
+    if kind == "arrow":
+        from ppocli.io.arrow import ArrowSource
+
+        return list(ArrowSource(path, recover=recover).schema.names)
+    if kind == "jsonl":
+        from ppocli.io.jsonl import first_records
+
+        return list(first_records(path, recover=recover).shapes)
+    return [one.name for one in describe(path, options, lambda roles: roles, 1 << 20).columns]

@@ -14,6 +14,7 @@ from ppocli.io import convert, npz
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
 from ppocli.io.members import Member, by_name, stands_in_order
 from ppocli.io.reorder import IN_MEMORY
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -42,7 +43,7 @@ def describe_npz(path: str, options: ReadOptions, roles_read: RolesRead, chunk_t
     return InspectedFile(
         path=path,
         format="npz",
-        bytes=Path(path).stat().st_size,
+        bytes=Path(local(path)).stat().st_size,
         rows=placed.plan.n_rows if placed else None,
         parts=len(members),
         layout=placed.plan.layout if placed else None,

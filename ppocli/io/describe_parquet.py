@@ -16,7 +16,9 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
-from ppocli.io.fields import find_fields, offered
+from ppocli.io.fields import find_fields
+from ppocli.io.spool import local
+from ppocli.io.structures import offered
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -50,7 +52,7 @@ def describe_parquet(
             format="parquet",
             version=meta.format_version,
             writer=footer.writer(meta),
-            bytes=Path(path).stat().st_size,
+            bytes=Path(local(path)).stat().st_size,
             footer_bytes=meta.serialized_size,
             rows=meta.num_rows,
             parts=meta.num_row_groups,

@@ -6,16 +6,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
-from ppocli.io.columns import resolve
-from ppocli.io.shapes import SUM_NOT_USED, TIME_NOT_USED
+from ppocli.io.columns import chosen_columns, resolve
+from ppocli.io.dialects import dialect_notes, sample_mask_of, skips_first
+from ppocli.io.shapes import SUM_NOT_USED, layout_not_used
+from ppocli.io.structures import offered, type_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
+
+
+KEY = b"ppocli"
+"""Under this key the schema's metadata of a file that ppocli wrote say where its columns come from."""
+
+SAMPLE_MASK = "sample_mask"
+"""Stands for the second mask where columns go by role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +60,17 @@ class Fields:
     depth : int
         How many lists deep the tokens lie.
     notes : tuple of str
+    sample_mask : Field, optional
+        A second mask, one value per sequence: a token counts where both are 1.
+    skip_first : bool
+        The first token of every row does not count.
     """
 
     by_role: Mapping[str, Field]
     depth: int
     notes: tuple[str, ...]
+    sample_mask: Field | None = None
+    skip_first: bool = False
 
     @property
     def layout(self) -> str:
@@ -77,11 +90,31 @@ class Fields:
         ]
         if self.depth and full and not set(full) & set(wanted):
             wanted[full[0]] = self.by_role[full[0]]
+        if "mask" in wanted and self.sample_mask is not None:
+            wanted[SAMPLE_MASK] = self.sample_mask
         return wanted
 
 
-def find_fields(schema: Any, path: str, options: ReadOptions, required: Collection[str]) -> Fields:
+def find_fields(
+    schema: Any,
+    path: str,
+    options: ReadOptions,
+    required: Collection[str],
+    *,
+    whole_numbers: bool = False,
+) -> Fields:
     """Resolve the roles of an Arrow schema and check types and nesting.
+
+    Parameters
+    ----------
+    schema : Schema
+    path : str
+        For messages.
+    options : ReadOptions
+    required : collection of str
+        See `columns.resolve`.
+    whole_numbers : bool
+        Integers of a column of reals are float64 numbers that happen to be whole, as in JSON.
 
     Raises
     ------
@@ -89,12 +122,33 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         See `ParquetReader`.
     """
     columns, inside = offered(schema, path)
-    found = resolve(path, columns, options.columns, required, named_only=inside, aliases=options.aliases)
-    notes = list(found.notes)
+    chosen = chosen_columns([*columns, *inside], options)
+    by_role = KEY in (schema.metadata or {})
+    found = resolve(
+        path,
+        columns,
+        chosen,
+        required,
+        named_only=inside,
+        aliases=options.aliases,
+        settled=options.settled,
+        by_role=by_role,
+    )
+    if "mask" in inside and "mask" not in found.columns:
+        raise InputError(  # without it every token would count
+            f"column 'mask' is {inside['mask']}, a structure",
+            where=path,
+            hint="say which field it is: --col mask=mask.FIELD, or rename the column if it is none",
+        )
+    notes = [*found.notes, *convert.form_notes(found.columns, options)]
+    odd = [role for role in ROLES if role in inside and role not in found.columns]
+    notes += [f"{role}: not read, column '{role}' is {inside[role]}" for role in odd]
+    taken = dict(found.columns)
+    sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
-    for role, column in found.columns.items():
+    for role, column in taken.items():
         try:
-            field = _field(schema, role, column, path, options, notes)
+            field = _field(schema, role, column, path, options, notes, whole_numbers)
         except InputError as problem:
             if role != "token_id" or role in options.columns:
                 raise
@@ -111,86 +165,31 @@ def find_fields(schema: Any, path: str, options: ReadOptions, required: Collecti
         if field.depth < depth and ROLES[role].kind != "id":
             per = "row" if field.depth == 0 else "step"
             notes.append(f"{role}: one value per {per}, repeated over its tokens")
-    if options.layout == "time":
-        notes.append(TIME_NOT_USED)
+    if options.layout in ("time", "env"):
+        notes.append(layout_not_used(options.layout))
     if options.sum_dims and not any(field.summed for field in fields.values()):
         notes.append(SUM_NOT_USED)
-    return Fields(fields, depth, tuple(notes))
-
-
-def array_of(batch: Any, column: str) -> Any:
-    """Return a column of a record batch; a dotted name leads into structures and heeds their nulls."""
-    index, rest = _step(batch.schema.names, column)
-    array = batch.column(index)
-    while rest:
-        index, rest = _step([field.name for field in array.type], rest)
-        array = array.flatten()[index]
-    return lists.bare(array)
-
-
-def type_of(schema: Any, column: str) -> Any:
-    """Return a column's Arrow type; a dotted name leads into structures."""
-    index, rest = _step(schema.names, column)
-    kind = schema.field(index).type
-    while rest:
-        index, rest = _step([field.name for field in kind], rest)
-        kind = kind.field(index).type
-    return kind
-
-
-def _step(names: list[str], dotted: str) -> tuple[int, str]:
-    """Return the index of the name that `dotted` begins with, and what is left of it."""
-    if dotted in names:
-        return names.index(dotted), ""
-    head = next(name for name in names if dotted.startswith(f"{name}."))
-    return names.index(head), dotted[len(head) + 1 :]
-
-
-def offered(schema: Any, path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns with their types, and the fields of structures by dotted name.
-
-    Raises
-    ------
-    InputError
-        Two columns of one name.
-    """
-    columns: dict[str, str] = {}
-    inside: dict[str, str] = {}
-    for field in schema:
-        if field.name in columns:
-            raise InputError(f"duplicate column '{field.name}'", where=path, hint="write each column once")
-        columns[field.name] = lists.describe(field.type)
-        if pa.types.is_struct(field.type):
-            inside.update(_inside(field.type, field.name))
-    structures = [
-        field.name for field in schema if pa.types.is_nested(field.type) and not _is_plain(field.type)
-    ]
-    inside.update({name: columns.pop(name) for name in structures})
-    return columns, {name: text for name, text in inside.items() if name not in columns}
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether a type is a list of any depth over plain values, without structures or maps."""
-    kind = lists.plain(kind)
-    while lists.is_list(kind):
-        kind = lists.plain(kind.value_type)
-    return not pa.types.is_nested(kind)
-
-
-def _inside(kind: Any, prefix: str) -> dict[str, str]:
-    """Return the fields of a structure by dotted name, those of nested structures too."""
-    out: dict[str, str] = {}
-    for field in kind:
-        name = f"{prefix}.{field.name}"
-        if pa.types.is_struct(field.type):
-            out.update(_inside(field.type, name))
-        else:
-            out[name] = lists.describe(field.type)
-    return out
+    second = None
+    if sample_mask is not None:
+        second = _field(schema, "mask", sample_mask, path, options, [], whole_numbers)
+    if second is not None:
+        _token_depth({**fields, "mask": second}, path)
+        if "mask" not in fields:  # its column holds only nulls
+            fields["mask"], second = second, None
+    skip_first = bool(depth) and "mask" in fields and skips_first(columns)
+    if skip_first:
+        notes.append("position 0 of every row counts as masked, as in NeMo-RL's loss")
+    return Fields(fields, depth, (*notes, *dialect_notes(columns, fields)), second, skip_first)
 
 
 def _field(
-    schema: Any, role: str, column: str, path: str, options: ReadOptions, notes: list[str]
+    schema: Any,
+    role: str,
+    column: str,
+    path: str,
+    options: ReadOptions,
+    notes: list[str],
+    whole_numbers: bool,
 ) -> Field | None:
     """Check the type of a role's column; a mask without a value counts as absent."""
     kind = type_of(schema, column)
@@ -198,6 +197,8 @@ def _field(
     if role == "mask" and leaf == "null":
         notes.append(f"mask: column '{column}' holds only nulls (type null), counted as absent")
         return None
+    if whole_numbers and leaf == "int64" and ROLES[role].kind in ("log_prob", "real"):
+        leaf = "float64"
     dtype = convert.read_as(role, column, leaf, options.bits, path)
     if dtype != leaf:
         notes.append(f"{role}: {leaf} read as the bits of {dtype} values")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppocli.errors import InputError
+from ppocli.io.spool import local
 
 # One buffer per column and open iterator: with it a column chunk is never read whole.
 _BUFFER_BYTES = 1 << 18
@@ -39,7 +40,7 @@ def open_footer(path: str) -> tuple[Any, Any]:
     InputError
         Truncated, encrypted, or with a footer that cannot be read.
     """
-    with Path(path).open("rb") as file:
+    with Path(local(path)).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(-4, os.SEEK_END)
         tail = file.read()
@@ -61,7 +62,7 @@ def open_footer(path: str) -> tuple[Any, Any]:
 def open_file(path: str, meta: Any = None) -> Any:
     """Open a file for reading in batches; `meta` is its footer, where that has been read already."""
     return pq.ParquetFile(
-        pa.OSFile(os.fsencode(path)),
+        pa.OSFile(os.fsencode(local(path))),
         metadata=meta,
         pre_buffer=False,
         buffer_size=_BUFFER_BYTES,
@@ -84,7 +85,7 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
         return
-    nothing = _NoData(Path(path).stat().st_size)
+    nothing = _NoData(Path(local(path)).stat().st_size)
     try:
         reader = pq.ParquetFile(pa.PythonFile(nothing, mode="r"), metadata=meta, pre_buffer=True).reader
         next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)

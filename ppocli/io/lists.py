@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ppocli.core.roles import ROLES
 from ppocli.errors import InputError
-from ppocli.io.convert import BFLOAT16, text_codes, widened
+from ppocli.io.convert import text_codes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,7 +173,7 @@ class RowAligner:
             return
         gone = ~np.logical_or.reduce(list(valid.values()))
         for role, array in out.arrays.items():
-            if role in lists or ROLES[role].kind not in ("log_prob", "real"):
+            if role in lists or role not in ROLES or ROLES[role].kind not in ("log_prob", "real"):
                 continue
             alone = gone & _valid(array)
             if alone.any():
@@ -290,10 +290,10 @@ def codes_of(array: Any, coder: IdCoder) -> NDArray[Any]:
     return spread
 
 
-def sum_innermost(array: Any, dtype: str) -> Any:
+def sum_innermost(array: Any, values_in: Callable[[Any], NDArray[Any]]) -> Any:
     """Sum the innermost lists in float64: one value per action from its dimensions.
 
-    A list that is null, empty or holds a null gives null.
+    `values_in` gives the numbers of a flat array. A list that is null, empty or holds a null gives null.
     """
     lengths = _lengths(array)
     flat = bare(array.flatten())
@@ -301,14 +301,13 @@ def sum_innermost(array: Any, dtype: str) -> Any:
     np.cumsum(lengths, out=ends[1:])
     if is_list(flat.type):
         mask = pa.array(~_valid(array)) if array.null_count else None
-        return pa.LargeListArray.from_arrays(pa.array(ends), sum_innermost(flat, dtype), mask=mask)
+        return pa.LargeListArray.from_arrays(pa.array(ends), sum_innermost(flat, values_in), mask=mask)
     known = lengths > 0
     sums = np.zeros(len(lengths))
     if known.any():
         starts = ends[:-1][known]
-        values, present = values_of(flat), present_of(flat)
-        values = widened(values) if dtype == BFLOAT16 else values
-        sums[known] = np.add.reduceat(values.astype(np.float64), starts)
+        present = present_of(flat)
+        sums[known] = np.add.reduceat(values_in(flat).astype(np.float64), starts)
         if present is not None:
             known[known] = np.minimum.reduceat(present, starts) > 0
     return pa.array(sums, mask=~known)

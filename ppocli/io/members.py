@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from ppocli.errors import InputError
 from ppocli.io.buffers import Buffers
 from ppocli.io.checksum import Checksum
 from ppocli.io.convert import BFLOAT16, type_name
+from ppocli.io.npy_header import read_header
 from ppocli.io.reorder import reordered
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +98,7 @@ class Member:
 
 def read_headers(archive: zipfile.ZipFile, path: str) -> tuple[Member, ...]:
     """Return the arrays of an archive in stored order, without reading their data."""
-    archive_size = Path(path).stat().st_size
+    archive_size = Path(local(path)).stat().st_size
     members = (
         _read_header(archive, info, info.filename.removesuffix(".npy"))
         for info in archive.infolist()
@@ -133,11 +134,7 @@ def _read_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> 
         return replace(nothing, problem="encrypted")
     try:
         with archive.open(info) as file:
-            version = npy.read_magic(file)
-            if version not in ((1, 0), (2, 0)):
-                return replace(nothing, problem=f"npy version {version[0]}.{version[1]}, not 1.0 or 2.0")
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read_header(file)
             return Member(name, dtype, shape, fortran, info, file.tell())
     except _FAILURES as failure:
         return replace(nothing, problem=f"unreadable: {one_line(failure)}")
@@ -227,11 +224,11 @@ class MemberElements:
         self._inflated = member.info.compress_type != zipfile.ZIP_STORED
         with contextlib.ExitStack() as opened, self._failures():
             if self._inflated:
-                archive = opened.enter_context(zipfile.ZipFile(path))
+                archive = opened.enter_context(zipfile.ZipFile(local(path)))
                 self._file = opened.enter_context(archive.open(member.info))
                 self._file.read(member.start)
             else:
-                self._file = opened.enter_context(Path(path).open("rb", buffering=0))
+                self._file = opened.enter_context(Path(local(path)).open("rb", buffering=0))
                 self._file.seek(_data_offset(self._file, member))
                 self._sum.add(self._file.read(member.start))
             self._opened = opened.pop_all()

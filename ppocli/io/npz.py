@@ -14,10 +14,13 @@ from ppocli.core.report import ColumnReport, InputReport
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert
-from ppocli.io.columns import Resolution, resolve
+from ppocli.io.archive_checks import check_row, overlapping
+from ppocli.io.columns import Resolution, chosen_columns, resolve
+from ppocli.io.dialects import sample_mask_of
 from ppocli.io.members import Member, by_name, elements, read_headers
 from ppocli.io.placed import PlacedArrays, Source
 from ppocli.io.shapes import Plan, plan_layout
+from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -58,13 +61,13 @@ class NpzReader:
         for role, placed in plan.placements.items():
             opener = partial(elements, used[role], path, placed.axes(len(used[role].shape)))
             sources[role] = Source(used[role].name, dtypes[role], placed.spread, placed.dims, opener)
-        self._arrays = PlacedArrays(path, plan.n_rows, plan.row_tokens, None, sources, dict(coders))
+        self._arrays = PlacedArrays(path, plan.n_rows, plan.row_tokens, None, sources, dict(coders), options)
         self._report = InputReport(
             path=path,
             format="npz",
             layout=plan.layout,
             rows=plan.n_rows,
-            bytes=Path(path).stat().st_size,
+            bytes=Path(local(path)).stat().st_size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
             notes=arrays.notes,
         )
@@ -74,7 +77,12 @@ class NpzReader:
         """What was found."""
         return self._report
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row; see `ppocli.core.chunk.Reader`."""
+        return self._arrays.per_row
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order; see `ppocli.core.chunk.Reader`.
 
         Raises
@@ -82,7 +90,7 @@ class NpzReader:
         InputError
             Data that cannot be inflated, end early or fail their checksum; a mask value other than 0 and 1.
         """
-        return self._arrays.chunks(roles, chunk_tokens)
+        return self._arrays.chunks(roles, chunk_tokens, repeat=repeat)
 
     def close(self) -> None:
         """Do nothing: files are open only while chunks are read."""
@@ -119,10 +127,13 @@ def place(
         See `NpzReader`.
     """
     found = _resolve(path, members, options, required)
-    notes = list(found.notes)
+    notes = [*found.notes, *convert.form_notes(found.columns, options)]
     used: dict[str, Member] = {}
     dtypes: dict[str, str] = {}
-    for role, name in found.columns.items():
+    taken = dict(found.columns)
+    if (second := sample_mask_of(members, taken, [])) is not None:
+        notes.append(f"array '{second}' not applied: multiply it into the mask before it is saved")
+    for role, name in taken.items():
         try:
             dtypes[role] = _dtype(path, role, members[name], options, notes)
             used[role] = members[name]
@@ -132,7 +143,9 @@ def place(
             notes.append(f"token_id: not read, {problem.message}")
     if not used:
         return Arrays({}, {}, Plan("flat", 0, None, {}, ()), tuple(notes))
-    plan = plan_layout(path, {role: one.shape for role, one in used.items()}, found.columns, options)
+    plan = plan_layout(path, {role: one.shape for role, one in used.items()}, taken, options)
+    for role, placed in plan.placements.items():
+        check_row(used[role], path, plan.row_tokens, placed.axes(len(used[role].shape)))
     return Arrays(used, dtypes, plan, (*notes, *plan.notes))
 
 
@@ -145,9 +158,10 @@ def open_archive(path: str) -> tuple[Member, ...]:
         Not a whole archive, or one without arrays.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(local(path)) as archive:
             names = archive.namelist()
             members = read_headers(archive, path)
+            overlap = overlapping(archive)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error):
         raise InputError(
             "the NPZ file is truncated or damaged: it begins as a zip archive, and the directory at its end "
@@ -155,6 +169,12 @@ def open_archive(path: str) -> tuple[Member, ...]:
             where=path,
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         ) from None
+    if overlap is not None:
+        raise InputError(
+            f"members '{overlap[0]}' and '{overlap[1]}' lie over each other",
+            where=path,
+            hint="the archive is damaged, or made to become larger than it is; write it again with np.savez",
+        )
     if members:
         return members
     if any(name.endswith("data.pkl") for name in names):
@@ -181,7 +201,8 @@ def _resolve(
     """Find the roles."""
     described = {name: str(member) for name, member in members.items()}
     try:
-        return resolve(path, described, options.columns, required, aliases=options.aliases)
+        chosen = chosen_columns(described, options)
+        return resolve(path, described, chosen, required, aliases=options.aliases, settled=options.settled)
     except InputError as error:
         wrapped = [one for one in members.values() if one.problem == "object" and one.shape == ()]
         if not wrapped:

@@ -17,6 +17,8 @@ from ppocli.io import convert
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ppocli.core.chunk import ReadOptions
+
 
 class Elements(Protocol):
     """The elements of one array in (row, token) order, read once from the start.
@@ -98,6 +100,7 @@ class PlacedArrays:
         Where the tokens of rows of different lengths start.
     sources : mapping of role to Source
     coders : dict of role to IdCoder
+    options : ReadOptions
     """
 
     path: str
@@ -106,17 +109,28 @@ class PlacedArrays:
     offsets: NDArray[np.int64] | None
     sources: Mapping[str, Source]
     coders: dict[str, IdCoder]
+    options: ReadOptions
 
-    def chunks(self, roles: Collection[str], chunk_tokens: int) -> Iterator[Chunk]:
+    @property
+    def per_row(self) -> frozenset[str]:
+        """Roles that are stored once per row, or once for all rows, and repeated over the tokens."""
+        if self.row_tokens is None and self.offsets is None:
+            return frozenset()
+        return frozenset(
+            role for role, one in self.sources.items() if one.spread != "token" and role != "mask"
+        )
+
+    def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order; see `ppocli.core.chunk.Reader`."""
         opened: dict[str, Elements] = {}
         try:
             for role, source in self.sources.items():
                 if role in roles:
                     opened[role] = source.open()
+            apart = frozenset() if repeat else self.per_row
             slow = sum(one.slow for one in opened.values())
             with ThreadPoolExecutor(slow) if slow > 1 else contextlib.nullcontext() as pool:
-                yield from self._read(opened, max(1, chunk_tokens), pool)
+                yield from self._read(opened, max(1, chunk_tokens), apart, pool)
             for one in opened.values():
                 one.finish()
         finally:
@@ -124,9 +138,13 @@ class PlacedArrays:
                 one.close()
 
     def _read(
-        self, opened: Mapping[str, Elements], chunk_tokens: int, pool: Executor | None
+        self,
+        opened: Mapping[str, Elements],
+        chunk_tokens: int,
+        apart: frozenset[str],
+        pool: Executor | None,
     ) -> Iterator[Chunk]:
-        """Yield the rows of opened arrays; slow ones are read side by side."""
+        """Yield the rows of opened arrays, slow ones side by side; `apart`: roles of one value a row."""
         constant = {role: one.read(1) for role, one in opened.items() if self.sources[role].spread == "all"}
         for first_row, last_row in self._ranges(chunk_tokens):
             offsets, lengths = self._rows(first_row, last_row)
@@ -146,14 +164,15 @@ class PlacedArrays:
             for role, elements in opened.items():
                 source = self.sources[role]
                 if role in constant:
-                    arrays[role] = np.repeat(constant[role], n_rows if convert.is_id(role) else n_tokens)
+                    per_row = convert.is_id(role) or role in apart
+                    arrays[role] = np.repeat(constant[role], n_rows if per_row else n_tokens)
                     continue
                 values = ahead[role].result() if role in ahead else elements.read(counts[role])
                 if source.spread == "token":
-                    arrays[role] = _summed(values, source)
+                    arrays[role] = self._summed(role, values)
                 else:
                     # As many codes as tokens are always codes of tokens.
-                    per_row = convert.is_id(role) and n_tokens != n_rows
+                    per_row = role in apart or (convert.is_id(role) and n_tokens != n_rows)
                     arrays[role] = values if per_row else np.repeat(values, lengths)
             yield self._chunk(arrays, first_row, n_rows, n_tokens, offsets)
 
@@ -223,6 +242,8 @@ class PlacedArrays:
         if role == "token_id":
             return convert.to_token_ids(values, None)
         source = self.sources[role]
+        if source.dims == 1:
+            values = convert.as_log_probs(values, role, self.options)
         try:
             return convert.to_column(values, None, source.dtype)
         except ValueError as problem:
@@ -236,12 +257,13 @@ class PlacedArrays:
             values = convert.text_codes([str(one) for one in texts], coder)[index]
         return convert.to_ids(values, None)
 
-
-def _summed(values: NDArray[Any], source: Source) -> NDArray[Any]:
-    """Sum the dimensions of each token in float64."""
-    if source.dims == 1:
-        return values
-    if source.dtype == convert.BFLOAT16:
-        values = convert.widened(values)
-    sums: NDArray[np.float64] = values.reshape(-1, source.dims).sum(axis=1, dtype=np.float64)
-    return sums
+    def _summed(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Sum the dimensions of each token in float64."""
+        dims = self.sources[role].dims
+        if dims == 1:
+            return values
+        values = convert.as_log_probs(values, role, self.options)
+        if values.dtype == np.uint16:
+            values = convert.widened(values)
+        sums: NDArray[np.float64] = values.reshape(-1, dims).sum(axis=1, dtype=np.float64)
+        return sums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 TIME_NOT_USED = "--layout time: not used, no array has the two axes time and sequence"
+ENV_NOT_USED = "--layout env: not used, no array has the two axes time and environment"
 SUM_NOT_USED = "--sum-dims: not used, the log-probs have one value per token"
+
+
+def layout_not_used(layout: str) -> str:
+    """Return the note about `--layout time` or `env` where there is nothing for it to do."""
+    return ENV_NOT_USED if layout == "env" else TIME_NOT_USED
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ def plan_layout(
 
     Accepted are (N,); (B, T), or (T, N) with `layout="time"`; one trailing 1 on any of these; (B,) and ()
     beside (B, T), repeated over tokens, for all but log-probs; and with `sum_dims` one more axis on
-    log-probs. The log-probs decide; without any, the array with most axes.
+    log-probs. The log-probs decide; without any, the array with most axes. With `layout="env"` the array with
+    most axes decides, (T, N), and (N * T,) beside it is taken environment by environment.
 
     Parameters
     ----------
@@ -122,6 +130,11 @@ class _Planner:
     options: ReadOptions
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def time_first(self) -> bool:
+        """Whether two-dimensional arrays are (time, environment)."""
+        return self.options.layout in ("time", "env")
+
     def logical(self, role: str) -> tuple[Shape, int]:
         """Return a role's shape as (row, token) axes, and how many values each element sums."""
         shape, dims = self.squeezed(role), 1
@@ -129,7 +142,7 @@ class _Planner:
             other = self._one_per_action()
             if shape != other and shape[-1]:
                 shape, dims = shape[:-1], shape[-1]
-        if self.options.layout == "time" and len(shape) > 1:
+        if self.time_first and len(shape) > 1:
             shape = (shape[1], shape[0], *shape[2:])
         return shape, dims
 
@@ -151,6 +164,8 @@ class _Planner:
         log_probs = [role for role in self.shapes if ROLES[role].kind == "log_prob"]
         values = [role for role in self.shapes if ROLES[role].kind != "id"]
         candidates = log_probs or values or list(self.shapes)
+        if self.options.layout == "env":
+            candidates = values  # rewards may be the only ones that are not flat
         role = max(candidates, key=lambda one: len(self.logical(one)[0]))
         return self.logical(role)[0], role
 
@@ -165,8 +180,9 @@ class _Planner:
         """Return how a role's array meets the tokens."""
         shape, dims = self.logical(role)
         if shape == base:
-            swapped = self.options.layout == "time" and len(shape) == 2
-            return Placement("token", swapped, dims)
+            return Placement("token", self.time_first and len(shape) == 2, dims)
+        if self.options.layout == "env" and len(base) == 2 and shape == (math.prod(base),):
+            return Placement("token", dims=dims)
         if ROLES[role].kind != "log_prob":
             if shape == rows and rows:
                 return Placement("row")
@@ -183,8 +199,13 @@ class _Planner:
         else:
             what = f"'{self.names[decided]}' has shape {one} and '{self.names[role]}' has shape {other}"
             hint = "accepted are equal shapes, or one value per row or for all; log-probs one per token"
-            if self.options.layout != "time" and len(one) == 2 and other == one[1:]:
+            if not self.time_first and len(one) == 2 and other == one[1:]:
                 hint = "if the first axis is time, say so: --layout time"
+            elif math.prod(one) == math.prod(other):
+                hint = (
+                    "if the flat arrays go environment by environment and the others are (time, "
+                    "environment), as SB3's are after training, say so: --layout env"
+                )
             elif len(one) > len(other) and not self.options.sum_dims:
                 hint += "; --sum-dims if the last axis holds the dimensions of one action"
         return InputError(what, where=self.path, hint=hint)
@@ -201,12 +222,14 @@ class _Planner:
                 self.notes.append(f"{role}: one value per row, repeated over its tokens")
             if one.spread == "all" and axes and ROLES[role].kind != "id":
                 self.notes.append(f"{role}: one value, repeated over all tokens")
-        if axes == 2 and self.options.layout == "time":
-            self.notes.append("first axis read as time, second as sequences (--layout time)")
+        if axes == 2 and self.time_first:
+            flat = ", flat arrays sequence by sequence" if self.options.layout == "env" else ""
+            said = f"first axis read as time, second as sequences{flat} (--layout {self.options.layout})"
+            self.notes.append(said)
         elif axes == 2 and _could_be_dimensions(placements):
             self.notes.append("second axis read as tokens; --sum-dims if these are action dimensions")
-        if axes != 2 and self.options.layout == "time":
-            self.notes.append(TIME_NOT_USED)
+        if axes != 2 and self.time_first:
+            self.notes.append(layout_not_used(self.options.layout))
         if self.options.sum_dims and all(one.dims == 1 for one in placements.values()):
             self.notes.append(SUM_NOT_USED)
 

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.errors import EmptyInput, InputError, one_line
+from ppocli.io.detect import format_of, not_found
+from ppocli.io.spool import STDIN
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import IdCoder, Reader, ReadOptions
     from ppocli.core.report import Skipped
 
-_SUFFIXES = (".parquet", ".npz")
-
-# What other files begin with, and what to say about them.
-_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x93NUMPY", "a single .npy array", "save all columns in one file: np.savez(path, log_probs=..., ...)"),
-    (b"ARROW1", "an Arrow IPC file", "write it as Parquet: pyarrow.parquet.write_table(table, path)"),
-    (b"\x89HDF", "an HDF5 file", "write its columns as Parquet or with np.savez"),
-    (b"\x1f\x8b", "a gzip-compressed file", "decompress it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
-    (b"PARE", "an encrypted Parquet file", "decrypt it first"),
-)
+# What directories and wide patterns stand for. Run folders are full of .jsonl logs and .npy arrays that are
+# no rollouts: those are taken when they are named, or matched by a pattern that ends like them.
+_SUFFIXES = (".parquet", ".npz", ".arrow", ".arrows")
+_NAMED_SUFFIXES = (".jsonl", ".ndjson", ".npy", ".feather", ".ipc")
 
 
 def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
     """Turn paths, patterns and directories into files.
 
     A path that exists is taken literally. Other paths with `*`, `?` or `[` are patterns, `**` for any depth.
-    Directories stand for all `*.parquet` and `*.npz` below them. Matches come in natural order (`part.2`
-    before `part.10`), arguments in the order given, and each file once, whatever the spelling of its path.
+    Directories stand for all `*.parquet`, `*.npz` and `*.arrow` below them; `*.jsonl` and `*.npy` have to be
+    named, or matched by a pattern that ends like them. `-` is standard input. Matches come in natural order
+    (`part.2` before `part.10`), arguments in the order given, and each file once, whatever the spelling of
+    its path.
 
     Parameters
     ----------
@@ -56,11 +52,11 @@ def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
         A pattern or directory without a file to read.
     """
     for path in paths:
-        if not os.path.lexists(path) and not glob.has_magic(path):
-            raise _not_found(path)
+        if path != STDIN and not os.path.lexists(path) and not glob.has_magic(path):
+            raise not_found(path)
     found = _Found()
     for path in paths:
-        if os.path.lexists(path) and not Path(path).is_dir():
+        if path == STDIN or (os.path.lexists(path) and not Path(path).is_dir()):
             found.add(path)
             continue
         before = found.n_seen
@@ -71,7 +67,7 @@ def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
         if found.n_seen == before:
             what = "directory" if Path(path).is_dir() else "pattern"
             raise EmptyInput(
-                f"no Parquet or NPZ file in '{path}'" if what == "directory" else f"no file matches '{path}'",
+                f"no rollout file in '{path}'" if what == "directory" else f"no file matches '{path}'",
                 where=path,
                 hint=_what_is_there(path),
             )
@@ -83,47 +79,54 @@ def open_input(
     options: ReadOptions,
     coders: Mapping[str, IdCoder],
     required: Collection[str] = MAIN_ROLES,
+    *,
+    recover: bool = False,
 ) -> Reader:
     """Open a file by what it holds, not by its name.
 
     Parameters
     ----------
     path : str
-        A local file.
+        A local file, or `-` for standard input.
     options : ReadOptions
     coders : mapping of role to IdCoder
         Give text ids their codes, shared by all inputs of a run.
     required : collection of str
         Roles that must be found. Empty: whatever is clear is taken, nothing is refused for being absent.
+    recover : bool
+        Of an Arrow or JSON Lines file that is cut, read what is whole.
 
     Raises
     ------
     InputError
         Missing, unreadable, empty, truncated or of another format; and all that the readers refuse.
     """
-    if format_of(path) == "parquet":
+    kind = format_of(path)
+    if recover and kind not in ("arrow", "jsonl"):
+        raise InputError(
+            "there is nothing to recover in a file of this format",
+            where=path,
+            hint="--recover is for recordings of RolloutWriter, Arrow files and JSON Lines that were cut",
+        )
+    if kind == "arrow":
+        from ppocli.io.arrow import ArrowReader
+
+        return ArrowReader(path, options, coders, required, recover=recover)
+    if kind == "jsonl":
+        from ppocli.io.jsonl import JsonlReader
+
+        return JsonlReader(path, options, coders, required, recover=recover)
+    if kind == "npy":
+        from ppocli.io.npy import NpyReader
+
+        return NpyReader(path, options, coders, required)
+    if kind == "parquet":
         from ppocli.io.parquet import ParquetReader
 
         return ParquetReader(path, options, coders, required)
     from ppocli.io.npz import NpzReader
 
     return NpzReader(path, options, coders, required)
-
-
-def format_of(path: str) -> Literal["parquet", "npz"]:
-    """Return what a file is by its first bytes.
-
-    Raises
-    ------
-    InputError
-        Missing, unreadable, empty or of another format.
-    """
-    head = _head(path)
-    if head.startswith(b"PAR1"):
-        return "parquet"
-    if head.startswith(b"PK"):
-        return "npz"
-    raise _foreign(path, head)
 
 
 @dataclass(slots=True)
@@ -136,22 +139,22 @@ class _Found:
 
     def add(self, path: str) -> None:
         """Take a file, or note that it is there already."""
-        real = os.path.realpath(path)
+        real = STDIN if path == STDIN else os.path.realpath(path)
         self.n_seen += 1
         if real in self.files:
             self.skipped.append((path, f"same file as '{self.files[real]}'"))
         else:
             self.files[real] = path
 
-    def consider(self, path: str) -> None:
+    def consider(self, path: str, suffixes: tuple[str, ...] = _SUFFIXES) -> None:
         """Take a file from a directory or a pattern if its name and kind are right."""
         reason = None
         if not Path(path).exists():
             reason = "broken link"
         elif not Path(path).is_file():
             reason = "not a regular file"
-        elif not path.lower().endswith(_SUFFIXES):
-            reason = "not named *.parquet or *.npz"
+        elif not path.lower().endswith(suffixes):
+            reason = "not named *.parquet, *.npz or *.arrow"
         if reason:
             self.skipped.append((path, reason))
         else:
@@ -170,6 +173,7 @@ class _Found:
         """Take the files that a pattern matches; matched directories stand for the files below them."""
         written = set(re.split(r"[/\\]", pattern))
         literal = _literal_parts(pattern)
+        more = tuple(one for one in _NAMED_SUFFIXES if pattern.lower().endswith(one))
         matches = glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 (Path has no such)
         for path in sorted(matches, key=natural_key):
             parts = [part for part in Path(path).parts[literal:] if part not in written]
@@ -183,7 +187,7 @@ class _Found:
             elif reason:
                 self.skipped.append((path, reason))
             else:
-                self.consider(path)
+                self.consider(path, _SUFFIXES + more)
 
 
 def _as_skipped(pairs: list[tuple[str, str]]) -> tuple[Skipped, ...]:
@@ -233,22 +237,6 @@ def _walk(directory: str, entered: set[str]) -> Iterator[str]:
             yield path
 
 
-def _not_found(path: str) -> InputError:
-    """Build the error for a path that does not exist, with near names of its folder."""
-    if "://" in path:
-        return InputError("only local files are read", where=path, hint="copy the file here first")
-    folder = Path(path).parent
-    if not folder.is_dir():
-        return InputError(
-            "no such file", where=path, hint=f"the folder '{one_line(str(folder))}' does not exist either"
-        )
-    names = [one.name for one in folder.iterdir()]
-    near = difflib.get_close_matches(Path(path).name, names, n=3)
-    likely = " or ".join(f"'{one_line(str(folder / name))}'" for name in near)
-    hint = f"did you mean {likely}?" if near else None
-    return InputError("no such file", where=path, hint=hint)
-
-
 def _what_is_there(path: str) -> str:
     """Return a hint with some names of the folder in which a pattern or directory had no match."""
     folder = Path(*Path(path).parts[: _literal_parts(path)])
@@ -258,44 +246,9 @@ def _what_is_there(path: str) -> str:
     names = sorted((one.name for one in folder.iterdir()), key=natural_key)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     listed = ", ".join(f"'{one_line(name)}'" for name in names[:5])
+    for suffix in _NAMED_SUFFIXES:
+        if Path(path) == folder and any(name.lower().endswith(suffix) for name in names):
+            example = one_line(str(folder / f"*{suffix}"))
+            more += f"; {suffix} files have to be named, for example '{example}'"
+            break
     return f"'{shown}' holds {listed}{more}" if names else f"'{shown}' is empty"
-
-
-def _head(path: str) -> bytes:
-    """Return the first bytes of a regular file."""
-    try:
-        if Path(path).is_dir():
-            raise InputError("a directory, not a file", where=path)
-        if Path(path).exists() and not Path(path).is_file():
-            raise InputError("not a regular file", where=path, hint="write it to a file first")
-        with Path(path).open("rb") as file:
-            head = file.read(8)
-    except FileNotFoundError:
-        raise _not_found(path) from None
-    except OSError as failure:
-        raise InputError(
-            f"the file cannot be read: {(failure.strerror or '?').lower()}", where=path
-        ) from None
-    if not head:
-        raise InputError(
-            "the file is empty (0 bytes)",
-            where=path,
-            hint="the writer was stopped before it wrote anything; write or copy the file again",
-        )
-    return head
-
-
-def _foreign(path: str, head: bytes) -> InputError:
-    """Build the error for a file of another format."""
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        from ppocli.io.npz import torch_file
-
-        return torch_file(path)
-    for magic, name, hint in _FOREIGN:
-        if head.startswith(magic):
-            return InputError(f"{name}, not a Parquet or NPZ file", where=path, hint=hint)
-    return InputError(
-        f"not a Parquet or NPZ file: it begins with {head!r}, not with 'PAR1' or 'PK'",
-        where=path,
-        hint="write the columns with pyarrow.parquet.write_table or np.savez",
-    )

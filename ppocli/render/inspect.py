@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
-from ppocli.render.numbers import count_text, number_text, plural, size_text
+from ppocli.render.numbers import count_text, number_text, plural, several, size_text
 
 if TYPE_CHECKING:
     from ppocli.core.inspect_report import (
@@ -25,8 +25,14 @@ UNKNOWN = "-"
 SCHEMAS_SHOWN = 3
 """Of several files, the first file of so many schemas is described in full."""
 
-_FORMATS = {"parquet": "Parquet", "npz": "NPZ"}
-_PARTS = {"parquet": "row group", "npz": "array"}
+_FORMATS = {"parquet": "Parquet", "npz": "NPZ", "arrow": "Arrow", "jsonl": "JSON Lines", "npy": "NPY"}
+_PARTS = {
+    "parquet": "row group",
+    "npz": "array",
+    "arrow": "record batch",
+    "jsonl": "file",
+    "npy": "field",
+}
 _FOUND_BY = {"name": "", "alias": " (alias)", "option": " (--col)", None: ""}
 
 
@@ -55,7 +61,8 @@ def _title(one: InspectedFile) -> str:
     facts = [f"{_FORMATS[one.format]} {one.version or ''}".rstrip(), size_text(one.bytes)]
     if one.rows is not None:
         facts.append(plural(one.rows, "row"))
-    facts.append(plural(one.parts, _PARTS[one.format]))
+    if one.format != "jsonl":
+        facts.append(plural(one.parts, _PARTS[one.format]))
     facts += dict.fromkeys(column.compression for column in one.columns if column.compression)
     if one.layout is not None:
         facts.append(f"layout {one.layout}")
@@ -87,7 +94,7 @@ def _skipped(report: InspectReport) -> Iterator[str]:
 def _files(report: InspectReport) -> Block:
     """Return the table with a line for each file."""
     formats = {one.format for one in report.files}
-    parts = f"{_PARTS[formats.pop()]}s" if len(formats) == 1 else "parts"
+    parts = several(_PARTS[formats.pop()]) if len(formats) == 1 else "parts"
     scanned = any(one.scan for one in report.files)
     numbers = ["rows", parts, "size", *(["tokens", "masked", "not finite"] if scanned else []), "schema"]
     columns = (Column("file", "path"), *(Column(name, "number") for name in numbers), Column("eval"))
@@ -112,7 +119,7 @@ def _token_counts(scan: FileScan) -> tuple[int, int, int]:
 def _details(one: InspectedFile, digits: int) -> Iterator[Block]:
     """Yield the tables of one file, what follows from them, and what to type."""
     if one.columns:
-        yield _npz_columns(one) if one.format == "npz" else _parquet_columns(one, digits)
+        yield _TABLES[one.format](one, digits)
     if one.scan is not None and one.scan.columns:
         yield _scan(one.scan, digits)
     lines = [*_sequences(one), *_scan_line(one.scan), *_plan(one, one.plan)]
@@ -124,6 +131,13 @@ def _details(one: InspectedFile, digits: int) -> Iterator[Block]:
     if one.advice:
         lines = [printable(line) for line in one.advice.split("\n")]
         yield Block(text=("ready: " if one.ready else "help: ") + "\n      ".join(lines), to_type=True)
+
+
+def _plain_columns(one: InspectedFile, digits: int) -> Block:
+    """Return the table of the columns of a file that says no more about them."""
+    header = tuple(Column(name) for name in ("column", "type", "role"))
+    rows = ((printable(column.name), printable(column.type), _role(column)) for column in one.columns)
+    return Block(header, tuple(rows))
 
 
 def _parquet_columns(one: InspectedFile, digits: int) -> Block:
@@ -146,7 +160,7 @@ def _parquet_columns(one: InspectedFile, digits: int) -> Block:
     return Block(header, tuple(rows))
 
 
-def _npz_columns(one: InspectedFile) -> Block:
+def _npz_columns(one: InspectedFile, digits: int) -> Block:
     """Return the table of an NPZ file's arrays."""
     header = tuple(Column(name) for name in ("array", "type", "shape", "role", "storage"))
     rows = (
@@ -160,6 +174,15 @@ def _npz_columns(one: InspectedFile) -> Block:
         for column in one.columns
     )
     return Block(header, tuple(rows))
+
+
+_TABLES = {
+    "parquet": _parquet_columns,
+    "npz": _npz_columns,
+    "arrow": _plain_columns,
+    "jsonl": _plain_columns,
+    "npy": _npz_columns,
+}
 
 
 def _storage(column: StoredColumn) -> Iterator[str]:
@@ -206,9 +229,9 @@ def _sequences(one: InspectedFile) -> Iterator[str]:
     elif one.layout == "padded" and one.rows is not None:
         yield f"sequences: {plural(one.rows, 'row')} of equal length"
     elif one.layout in ("list", "list<list>") and one.rows:
-        values = max(column.values or 0 for column in roles.values())
-        mean = number_text(values / one.rows, 4)
-        yield f"sequences: {plural(one.rows, 'row')} of {mean} values on average"
+        values = [column.values for column in roles.values() if column.values is not None]
+        mean = f" of {number_text(max(values) / one.rows, 4)} values on average" if values else ""
+        yield f"sequences: {plural(one.rows, 'row')}{mean}"
 
 
 def _scan(scan: FileScan, digits: int) -> Block:
@@ -268,7 +291,7 @@ def _plan(one: InspectedFile, plan: ReadPlan | None) -> Iterator[str]:
 
 def _if_longer(one: InspectedFile, plan: ReadPlan) -> str:
     """Say when it would be more: the footer tells the mean length of lists, not the longest one."""
-    ragged = one.format == "parquet" and one.layout != "flat"
+    ragged = one.format not in ("npz", "npy") and one.layout != "flat"
     if not ragged or (one.scan and (one.scan.longest_row or 0) <= plan.batch_tokens):
         return ""
     return f" (more with a row above {count_text(plan.batch_tokens)} tokens)"

@@ -40,7 +40,12 @@ def cell_text(value: float | int | None, digits: int = 6) -> str:
 
 def plural(count: int, word: str) -> str:
     """Return `1 file`, `2 files`."""
-    return f"{count_text(count)} {word}" + ("" if count == 1 else "s")
+    return f"{count_text(count)} {word if count == 1 else several(word)}"
+
+
+def several(word: str) -> str:
+    """Return the plural of a word: files, batches."""
+    return f"{word}es" if word.endswith("ch") else f"{word}s"
 
 
 def _without_zeros(text: str) -> str:

@@ -52,10 +52,13 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["eval", "x.parquet", "--bad"], 2, {"typer"}),
         (["drift", "--help"], 0, {"typer"}),
         (["drift"], 2, {"typer"}),
-        (["drift", "x.parquet", "--tis-cap", "0"], 2, {"typer", "pydantic"}),
+        (["drift", "x.parquet", "--tis-cap", "0"], 2, {"typer"}),
         (["inspect", "--help"], 0, {"typer"}),
         (["inspect"], 2, {"typer"}),
         (["inspect", "x.parquet", "--layout", "x"], 2, {"typer"}),
+        (["convert", "--help"], 0, {"typer"}),
+        (["convert"], 2, {"typer"}),
+        (["convert", "x.npz"], 2, {"typer", "pydantic"}),
         (["check", "--help"], 0, {"typer"}),
         (["check"], 2, {"typer"}),
         (["check", "x.parquet", "--max", "clip_fraq=1"], 2, {"typer"}),
@@ -63,7 +66,7 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["config", "--help"], 0, {"typer"}),
         (["audit", "--help"], 0, {"typer"}),
         (["audit"], 2, {"typer"}),
-        (["audit", "x.parquet", "--formats", "x"], 2, {"typer", "pydantic"}),
+        (["audit", "x.parquet", "--formats", "x"], 2, {"typer"}),
         (["schema"], 0, {"typer"}),
         (["schema", "--help"], 0, {"typer"}),
         (["explain", "--help"], 0, {"typer"}),
@@ -101,7 +104,32 @@ def test_a_saved_report_is_judged_without_numpy(tmp_path: Path, form: str, needs
     saved.write_text(json.dumps(reports.report().to_dict()))
     code, heavy, _ = imported("check", str(saved), "--max", "clip_frac=1", "-f", form)
     assert code == 0
-    assert heavy == {"typer", "pydantic", *(["rich"] if needs_rich else [])}
+    assert heavy == {"typer", *(["rich"] if needs_rich else [])}
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.arrows", "x.npy"])
+def test_inspect_and_convert_of_other_formats_do_without_numba(name: str, tmp_path: Path) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    path, columns = tmp_path / name, ("log_probs", "old_log_probs", "advantages")
+    table = pa.table({key: [-1.0, -2.0] for key in columns})
+    if name == "x.jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    elif name == "x.npy":
+        np.save(path, np.zeros(2, [(column, "f4") for column in columns]))
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    for arguments in (
+        ("inspect", "-f", "json"),
+        ("convert", "-o", str(tmp_path / "o.parquet"), "--verify", "-qq"),
+    ):
+        code, heavy, ours = imported(arguments[0], str(path), *arguments[1:])
+        assert code == 0
+        assert heavy <= {"typer", "numpy", "pyarrow"}
+        assert "pyarrow" in heavy or name == "x.npy"
+        assert not any(one.startswith("ppocli.kernels.") for one in ours)
 
 
 def test_version_imports_next_to_nothing_of_ours() -> None:

@@ -240,6 +240,17 @@ def test_torch_tensors_are_detached_and_bfloat16_goes_through_its_bits(
     assert chunk.offsets.tolist() == [0, 2, 4]  # type: ignore[union-attr]
 
 
+def test_what_cannot_be_made_an_array() -> None:
+    class Refusing:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nMore.")
+
+    assert refusal(main(Refusing())).message.endswith(
+        "cannot be made a NumPy array: Can't call numpy() on Tensor that requires grad."
+    )
+    assert "cannot be made" in refusal(main([-1.0], advantages=[Refusing()])).message
+
+
 def test_torch_is_never_imported() -> None:
     only(main([-1.0]))
     assert "torch" not in sys.modules

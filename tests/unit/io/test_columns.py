@@ -144,10 +144,27 @@ def test_old_and_rollout_only_points_to_drift() -> None:
     assert "current policy" in error.message
     assert "old_log_probs ('old_log_probs')" in error.message
     assert "rollout_log_probs ('rollout_log_probs')" in error.message
-    assert "ppocli drift f.parquet" in str(error.hint)
-    assert "--col log_probs=" in str(error.hint)
+    assert "advantages ('advantages')" in error.message
+    assert "ppocli drift f.parquet  (" in str(error.hint)
+    line = "ppocli eval f.parquet --col log_probs=old_log_probs --col old_log_probs=rollout_log_probs  ("
+    assert line in str(error.hint)
     both = ("old_log_probs", "rollout_log_probs")
     assert list(find("old_log_probs", "rollout_log_probs", required=both).columns) == list(both)
+
+
+def test_the_line_for_drift_repeats_the_columns_that_were_named() -> None:
+    columns = ("mine", "rollout_log_probs")
+    error = refusal(*columns, col={"old_log_probs": "mine"})
+    assert "ppocli drift f.parquet --col old_log_probs=mine  (" in str(error.hint)
+    assert error.message.endswith("; no advantages either")
+
+
+def test_current_and_rollout_only_is_what_prime_rl_exports() -> None:
+    error = refusal("trainer_logprobs", "inference_logprobs", "advantages")
+    assert error.message.startswith("the ratio needs a policy to be taken against (role 'old_log_probs')")
+    assert "ppocli drift f.parquet --a log_probs --b rollout_log_probs  (" in str(error.hint)
+    line = "ppocli eval f.parquet --col log_probs=trainer_logprobs --col old_log_probs=inference_logprobs  ("
+    assert line in str(error.hint)
 
 
 def test_missing_role_lists_columns_and_the_nearest_name() -> None:

@@ -656,3 +656,37 @@ def test_row_groups_of_very_different_rows_are_read_apart(path: str) -> None:
     assert sum(chunk.n_tokens for chunk in chunks) == 17_000
     assert max(chunk.n_tokens for chunk in chunks) == 5000
     assert [chunk.n_rows for chunk in chunks if chunk.n_tokens == 5000] == [1, 1, 1]
+
+
+def test_a_structure_under_a_roles_name_is_not_passed_over(path: str) -> None:
+    # Damage to one byte of a footer makes a list column such a structure; without its mask all tokens count.
+    write(path, main([-1.0], mask=[{"list": [True]}]))
+    error = refusal(path)
+    assert error.message.startswith("column 'mask' is struct<")
+    assert "--col mask=mask.FIELD" in str(error.hint)
+    write(path, main([-1.0], mask=[{"now": True}]))
+    chunk = only(path, options=ReadOptions({"mask": "mask.now"}))
+    assert chunk.mask is not None
+    assert chunk.mask.tolist() == [1]
+
+
+def test_a_footer_that_counts_other_rows_than_there_are(path: str) -> None:
+    write(path, main([-1.0, -2.0, -3.0]), row_group_size=2)
+    reader = ParquetReader(path, ReadOptions(), {})
+    meta = reader._file.metadata
+
+    class Lying:
+        num_rows = 4
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(meta, name)
+
+    class File:
+        metadata = Lying()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(opened, name)
+
+    opened, reader._file = reader._file, File()
+    with pytest.raises(InputError, match="it counts 4 rows, and there are 3"):
+        list(reader.chunks(ALL, 100))

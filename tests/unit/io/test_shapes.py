@@ -10,6 +10,7 @@ import pytest
 from ppocli.core.chunk import ReadOptions
 from ppocli.errors import InputError
 from ppocli.io.arrays import ArrayReader
+from ppocli.io.npz import NpzReader
 from ppocli.io.shapes import Placement, Plan, plan_layout
 from ppocli.io.source import open_input
 
@@ -145,6 +146,7 @@ def test_no_log_probs_at_all() -> None:
 
 NOT_USED = [
     (ReadOptions(layout="time"), "--layout time: not used, no array has the two axes time and sequence"),
+    (ReadOptions(layout="env"), "--layout env: not used, no array has the two axes time and environment"),
     (ReadOptions(sum_dims=True), "--sum-dims: not used, the log-probs have one value per token"),
 ]
 
@@ -185,3 +187,28 @@ def test_lists_of_parquet_have_no_time_axis(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     report = open_input(str(tmp_path / "a.parquet"), ReadOptions(layout="time"), {}).report
     assert NOT_USED[0][1] in report.notes
+
+
+def test_flat_arrays_environment_by_environment(tmp_path: Path) -> None:
+    # SB3 after training: two steps of three environments; rewards alone keep (time, environment).
+    flat = np.array([[0.0], [10.0], [1.0], [11.0], [2.0], [12.0]], np.float32)
+    rewards = np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]], np.float32)
+    path = str(tmp_path / "sb3.npz")
+    np.savez(path, log_probs=-flat, old_log_probs=-flat, advantages=flat, rewards=rewards)
+    with pytest.raises(InputError, match=r"shape \(6, 1\) and 'rewards' has shape \(2, 3\)") as caught:
+        NpzReader(path, ReadOptions(), {})
+    assert "--layout env" in str(caught.value.hint)
+    reader = NpzReader(path, ReadOptions(layout="env"), {})
+    assert (reader.report.layout, reader.report.rows) == ("padded", 3)
+    (chunk,) = reader.chunks(("log_probs", "advantages", "rewards"), 100)
+    assert chunk.columns["rewards"].values.tolist() == flat.reshape(-1).tolist()
+    assert chunk.columns["advantages"].values.tolist() == flat.reshape(-1).tolist()
+    assert chunk.offsets is not None
+    assert chunk.offsets.tolist() == [0, 2, 4, 6]
+    (chunk,) = NpzReader(path, ReadOptions(layout="env"), {}).chunks(("log_probs",), 100)
+    assert chunk.columns["log_probs"].values.tolist() == (-flat).reshape(-1).tolist()
+
+
+def test_env_without_two_dimensional_arrays_is_flat() -> None:
+    found = plan("env", log_probs=(6, 1), rewards=(6,))
+    assert (found.layout, found.n_rows) == ("flat", 6)

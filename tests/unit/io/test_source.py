@@ -54,7 +54,7 @@ def test_directory_is_walked_in_natural_order_and_what_is_passed_over_is_listed(
         "run/_SUCCESS": "name begins with an underscore",
         "run/.part.crc": "hidden",
         "run/.git": "hidden",
-        "run/notes.txt": "not named *.parquet or *.npz",
+        "run/notes.txt": "not named *.parquet, *.npz or *.arrow",
     }
 
 
@@ -233,8 +233,11 @@ def test_cut_npz(here: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (b"\x93NUMPY\x01\x00", ".npy"),
-        (b"ARROW1\x00\x00", "Arrow IPC"),
+        (b"\x93NUMPY\x01\x00", "the NPY header cannot be read"),
+        (b"ARROW1\x00\x00", "the Arrow file cannot be read"),
+        (b"\xff\xff\xff\xff", "the Arrow stream cannot be read"),
+        (b"[{}]", "a JSON array"),
+        (b"FEA1", "a Feather file of version 1"),
         (b"\x89HDF\r\n", "HDF5"),
         (b"\x1f\x8b\x08", "gzip"),
         (b"log_probs,old", "begins with b'log_prob'"),
