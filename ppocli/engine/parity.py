@@ -11,7 +11,7 @@ from ppocli.core.parity_report import Framework, ParityCell, ParityReport
 from ppocli.core.presets import Preset, all_presets, preset
 from ppocli.core.report import NullNote
 from ppocli.core.spec import LossSpec
-from ppocli.engine.evaluate import Run, files_run, start_kernels
+from ppocli.engine.evaluate import Run, files_run, start_kernels, until_read
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def parity_files(
     # The pass itself is that of plain ppo; each framework's loss is a measure of its own.
     own = {name: value for name, value in given.items() if name not in ("rollout_rs", "adv_norm")}
     run = files_run(paths, _plain(own), options, chunk_rows, skip_bad=skip_bad, progress=progress)
-    return _measure(run, chosen, specs, refused, given, threads=threads, allow_empty=allow_empty)
+    return until_read(
+        run, lambda: _measure(run, chosen, specs, refused, given, threads=threads, allow_empty=allow_empty)
+    )
 
 
 def _plain(given: Mapping[str, Any]) -> LossSpec:
@@ -121,7 +123,7 @@ def _measure(
         try:
             report, _ = passes.evaluate(reader, index)
         except InputError as problem:
-            run.skip(reader.report.path, problem)
+            passes.skip(run, reader.report.path, problem)
             continue
         run.inputs.append(report)
     total = passes.finish(run.inputs)
