@@ -73,6 +73,8 @@ def preset_value(
         if one.reduce == AGG and spec.agg == "group-mean" and nonfinite is None:
             if one.term != "loss":
                 return None, NullNote("the mean over groups is computed for the policy loss alone")
+            if spec != s.spec:
+                return None, NullNote(f"the mean over groups is computed for one loss: --like {preset.name}")
             mean = s.metrics.get("policy_loss")
             if mean is None:
                 return None, s.nulls.get("policy_loss", NullNote("the input has no group_id"))
