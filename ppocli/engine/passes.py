@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ppocli.core.partials import COLUMNS
 from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.advantages import AdvantageScopes
-from ppocli.engine.aggregates import horizon_of
+from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
 from ppocli.engine.measures import MeasureSet, Wanted
 from ppocli.engine.pipeline import read_ahead
@@ -219,8 +219,11 @@ class Passes:
         for span in spans if stage is None else self._through(stage, spans, report, by_row=by_row, hold=hold):
             accumulator.add(span)
         totals = accumulator.finish()
+        found = totals.n_stored_sequences = stored_sequences(totals)
+        if by_row:  # rows without a token are there too
+            totals.n_stored_sequences = report.rows
         if stage is not None:
-            stage.finish(totals)
+            stage.finish(totals, totals.n_stored_sequences - found)
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
