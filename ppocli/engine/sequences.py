@@ -206,7 +206,7 @@ class SequenceStage:
             self._closed, self._forgotten = [], True
 
     def _close(self, rows: Ints) -> None:
-        """Close some open sequences, in order; a few at a time, for each takes 400 bytes while it is closed."""
+        """Close some open sequences, in order, a few at a time: each takes memory while it is closed."""
         for at in range(0, rows.size, CLOSED_TOGETHER):
             part = rows[at : at + CLOSED_TOGETHER]
             sequence.close_rows(part, self.open_rows.states, *self._targets())
