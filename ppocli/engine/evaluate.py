@@ -15,7 +15,7 @@ from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
-from ppocli.core.spec import LossSpec, choose
+from ppocli.core.spec import LossSpec, check_without_preset, choose
 from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
@@ -267,6 +267,8 @@ def _evaluate_arrays(
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Check what was asked for, and report."""
     choose("by", by, ("file", "total"))
+    if run.like is None:
+        check_without_preset(run.spec)
     numbers: tuple[tuple[str, Any, int], ...] = (
         ("worst", worst, 0),
         ("threads", threads, 1),

@@ -189,3 +189,22 @@ def test_nothing_of_a_skipped_file_stays_in_statistics(
     assert [one.path for one in skipping.skipped] == [paths[1]]
     assert skipping.metrics == without.metrics
     assert skipping.like == without.like
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("denominator", 7.0),
+        ("loss_scale", 3.0),
+        ("count_empty", True),
+        ("mean_eps", 1.0),
+        ("log_ratio_penalty", 1.0),
+        ("ref_kl", "k1"),
+        ("value_error", "huber"),
+    ],
+)
+def test_a_setting_that_would_change_nothing_is_refused(name: str, value: Any) -> None:
+    columns = {"log_probs": [-1.0, -1.0], "old_log_probs": [-1.0, -1.0], "advantages": [1.0, 2.0]}
+    with pytest.raises(UsageProblem, match=f"{name} is a setting of frameworks' losses"):
+        ppocli.evaluate(**columns, **{name: value})
+    assert ppocli.evaluate(**columns, like="verl", **{name: value}).settings[name] == value
