@@ -95,6 +95,10 @@ METRIC = "metric"
 """A term that is a metric of ppocli's own catalogue, named by the option `name`."""
 
 
+STORED_SEQUENCES = "stored sequences"
+"""A name for `own_metric`: how many sequences are stored, those without a valid token included."""
+
+
 def own_metric(name: str, factor: float = 1.0) -> Measure:
     """Return the measure that is one of ppocli's own metrics, under the same loss."""
     return Measure(METRIC, "token-mean", factor, (("name", name),))

@@ -443,6 +443,38 @@ def _check(name: str, value: float | None, *, above_zero: bool = False) -> None:
         raise UsageProblem(f"{name} is a finite number {least}, not {value:g}")
 
 
+FRAMEWORK_ONLY = (
+    "denominator",
+    "loss_scale",
+    "count_empty",
+    "mean_eps",
+    "log_ratio_penalty",
+    "ref_kl",
+    "ref_kl_clamp",
+    "ref_kl_cap",
+    "ref_kl_ratio",
+    "value_error",
+    "value_error_delta",
+    "value_error_cap",
+)
+"""Settings that change the metrics of a preset, and none of ppocli's own."""
+
+
+def check_without_preset(spec: LossSpec) -> None:
+    """Refuse settings that would change nothing without a preset.
+
+    Raises
+    ------
+    UsageProblem
+    """
+    for one in fields(spec):
+        if one.name in FRAMEWORK_ONLY and getattr(spec, one.name) != one.default:
+            raise UsageProblem(
+                f"{one.name} is a setting of frameworks' losses, and changes no metric without one",
+                hint="name the framework: --like NAME",
+            )
+
+
 def _check_minibatch(adv_norm: str) -> None:
     """Refuse anything but minibatch:N."""
     name, _, rows = adv_norm.partition(":")

@@ -10,7 +10,7 @@ from ppocli.core.partials import COLUMNS, EXTREMES, SUM
 from ppocli.core.report import Place
 from ppocli.engine import dirty, suspects
 from ppocli.engine.blocks import Blocks, stored, widened
-from ppocli.engine.policy import GRADIENT, LOSS, UNCLIPPED
+from ppocli.engine.policy import FLAGS, GRADIENT, LEFT_OUT, LOSS, UNCLIPPED
 from ppocli.engine.policy_sums import add_terms
 from ppocli.engine.sequences import MicroBatches, SequenceStage
 from ppocli.engine.totals import Floats, Ints, Plan, Totals
@@ -37,6 +37,8 @@ MOST_PIECES = 1 << 16
 """Pieces of sequences that are held at once, 8 MB; a span with more of them is evaluated in parts."""
 
 LOSS_ROLES = ("log_probs", "old_log_probs", "advantages", "rollout_log_probs")
+TERMS = ("loss", LOSS), ("unclipped", UNCLIPPED), ("grad_abs", GRADIENT)
+"""Sums of the loss, and what stands beside the columns for them."""
 LOG_PROBS = ("log_probs", "old_log_probs", "ref_log_probs")
 
 
@@ -124,6 +126,20 @@ class FileAccumulator:
         again = np.flatnonzero(blocks.bad_base | blocks.bad_extras)
         if again.size:
             self._tally_dirty(span, blocks, blocks.valid_tokens(again))
+        if self.plan.computed:
+            self._tally_undefined(span, blocks)
+
+    def _tally_undefined(self, span: Span, blocks: Blocks) -> None:
+        """Count tokens whose columns are finite, but not their advantage as it is normalised."""
+        where = np.flatnonzero(span.arrays[FLAGS] & LEFT_OUT)
+        if "mask" in span.arrays:
+            where = where[span.arrays["mask"][where] != 0]
+        for role in LOSS_ROLES:
+            if role in span.arrays:
+                where = where[np.isfinite(widened(stored(span, role)[where]))]
+        for name, array in TERMS:
+            self._add_kinds(name, span.arrays[array][where])
+        _flag(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))
 
     def _tally_dirty(self, span: Span, blocks: Blocks, where: Ints) -> None:
         """Count and locate what is not finite in some blocks, and what float64 would have made of it."""
@@ -149,23 +165,20 @@ class FileAccumulator:
         skip = ("policy",) if self.plan.computed else ()
         known = dirty.terms_of(values, null, self.plan.parameters, skip)
         for name, terms in (*known, *computed):
-            self.totals.terms[SUM[name]] += (
-                np.isnan(terms).sum(),
-                (terms == np.inf).sum(),
-                (terms == -np.inf).sum(),
-            )
-        of_tokens = dirty.flags_of(values, null, self.plan.parameters, loss)
-        for which, starts in blocks.cut.ways():
-            flags = np.zeros(starts.size, dtype=np.int64)
-            np.bitwise_or.at(flags, np.searchsorted(starts, where, side="right") - 1, of_tokens)
-            blocks.pieces[which, layout.PIECE_FLAGS] = flags
+            self._add_kinds(name, terms)
+        _flag(blocks, where, dirty.flags_of(values, null, self.plan.parameters, loss))
+
+    def _add_kinds(self, name: str, terms: Floats) -> None:
+        """Count terms of a sum that are NaN, +inf and -inf."""
+        kinds = np.isnan(terms).sum(), (terms == np.inf).sum(), (terms == -np.inf).sum()
+        self.totals.terms[SUM[name]] += kinds
 
     def _computed(self, span: Span, where: Ints, null: Mapping[str, Bools]) -> Iterator[tuple[str, Floats]]:
         """Yield the terms of the loss that stand beside the columns, without tokens that miss a value."""
         if self.plan.computed:
             missing = [null[role] for role in LOSS_ROLES if role in null]
             there = where[~np.logical_or.reduce(missing)]
-            for name, array in (("loss", LOSS), ("unclipped", UNCLIPPED), ("grad_abs", GRADIENT)):
+            for name, array in TERMS:
                 yield name, span.arrays[array][there]
 
     def _keep_extremes(self, blocks: Blocks) -> None:
@@ -204,3 +217,11 @@ class FileAccumulator:
         elif span.row_starts is not None:
             position = token - span.start_of_row(row)
         return Place(self.path, row, position)
+
+
+def _flag(blocks: Blocks, where: Ints, flags: Ints) -> None:
+    """Add what sequences have to remember of some tokens of a span to their pieces."""
+    for which, starts in blocks.cut.ways():
+        own = blocks.pieces[which, layout.PIECE_FLAGS].astype(np.int64)
+        np.bitwise_or.at(own, np.searchsorted(starts, where, side="right") - 1, flags)
+        blocks.pieces[which, layout.PIECE_FLAGS] = own

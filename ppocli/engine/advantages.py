@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.core.partials import PIECE
 from ppocli.engine.blocks import stored_of, widened
 from ppocli.engine.sequences import GROUP_LIMIT
 from ppocli.engine.totals import Floats, Ints, KeyedTable
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
 
 SCOPE = "scope"
 """The array beside a span's columns: which scope each token belongs to, or -1."""
-
-COUNT, SQUARES = PIECE.index("n_loss"), PIECE.index("n_value")
-SUM, SUM_OF_SQUARES = PIECE.index("loss"), PIECE.index("value")
-OF_LOSS, OF_VALUE = 0, 2
-"""Where `core.partials.KEYED` has the two sums that stand for the advantages and their squares."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +44,7 @@ class AdvantageScopes:
     table: KeyedTable = field(default_factory=KeyedTable)
     shift: Floats = field(default_factory=lambda: np.zeros(1))
     scale: Floats = field(default_factory=lambda: np.ones(1))
+    spoilt: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
 
     def through(self, spans: Iterator[Span], path: str, *, collect: bool) -> Iterator[Span]:
         """Yield the spans again with the scope of each token; a first pass collects statistics."""
@@ -65,29 +60,26 @@ class AdvantageScopes:
 
     def of_window(self, window: Window) -> dict[str, NDArray[Any]]:
         """Add the mean advantage of each whole sequence to the scope of its first token."""
-        use, values = _finite(window.arrays)
+        use, values, infinite = _finite(window.arrays)
         starts = window.offsets[:-1]
         n = np.add.reduceat(use, starts, dtype=np.int64)
-        means = np.add.reduceat(values, starts) / np.maximum(n, 1)
-        places = np.where(n > 0, window.arrays[SCOPE][starts], -1)
-        pieces = _pieces(np.ones(starts.size), means, np.square(means), means, means)
-        sequence.add_pieces(places, pieces, self.table.states)
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = np.add.reduceat(values, starts) / np.maximum(n, 1)
+        odd = np.logical_or.reduceat(infinite, starts)
+        there, none = (n > 0) | odd, np.zeros(starts.size)
+        places = np.where(there, window.arrays[SCOPE][starts], -1)
+        moments = np.column_stack([n > 0, means, none, means, means, there, odd])
+        sequence.add_moments(places, moments, self.table.states)
         return {}
 
     def finish(self) -> dict[str, Any]:
         """Turn sums into shift and scale of every scope; return what to echo."""
-        states, n_scopes = self.table.states[: self.table.n], self.table.n
-        n = states[:, sequence.COUNT + OF_LOSS]
-        at = np.maximum(n, 1.0)
-        mean = (states[:, sequence.HI + OF_LOSS] + states[:, sequence.LO + OF_LOSS]) / at
-        square = (states[:, sequence.HI + OF_VALUE] + states[:, sequence.LO + OF_VALUE]) / at
-        low, high = states[:, sequence.ADV_MIN], states[:, sequence.ADV_MAX]
+        n_scopes = self.table.n
+        n, total, square, low, high, n_values, infinite = sequence.moments_of(self.table.states[:n_scopes]).T
         equal = low == high
-        mean = np.where(equal, low, mean)
+        mean = np.where(equal, low, total / np.maximum(n, 1.0))
         ddof = self.spec.adv_norm_ddof
-        variance = (
-            np.where(equal, 0.0, np.maximum(square - mean * mean, 0.0)) * at / np.maximum(n - ddof, 1.0)
-        )
+        variance = np.where(equal, 0.0, np.maximum(square, 0.0)) / np.maximum(n - ddof, 1.0)
         deviation, eps = np.sqrt(variance), self.spec.adv_norm_eps
         scale = {
             "add": deviation + eps,
@@ -96,19 +88,28 @@ class AdvantageScopes:
         }[self.spec.adv_norm_form]
         keep = self.spec.adv_norm_degenerate == "keep"
         alone = (n < 2) & keep
+        overflow = ~(np.isfinite(mean) & np.isfinite(scale)) & (n > 0)
         undefined = (n <= ddof) | ~(scale > 0.0)
         # The last entry is that of tokens without a scope: index -1.
         self.shift = np.append(np.where(alone, 0.0, mean), 0.0)
         instead = 1.0 if keep else np.nan
-        self.scale = np.append(np.where(alone | undefined, instead, scale), 1.0)
+        self.scale = np.append(np.where(overflow, np.nan, np.where(alone | undefined, instead, scale)), 1.0)
+        # The mean over an infinite value is infinite, the deviation NaN, and so is what is divided by it.
+        self.spoilt = np.append((infinite > 0) & (n_values > 1), False)
         lone = int((alone & (n > 0)).sum())
         left = f"; {lone:,} of one value, left as they are" if lone else ""
+        beyond = int(overflow.sum())
+        left += f"; the mean or the deviation of {beyond:,} overflows float64" if beyond else ""
         return {"adv_norm_note": f"{n_scopes:,} scope{'' if n_scopes == 1 else 's'}{left}"}
 
     def scale_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
         """Return shift and scale of each token's advantage."""
         scope = arrays[SCOPE]
-        return self.shift[scope], self.scale[scope]
+        scale = self.scale[scope]
+        if self.spoilt.any():
+            infinite = np.isinf(widened(stored_of(dict(arrays), "advantages")))
+            scale = np.where(self.spoilt[scope] & infinite, np.nan, scale)
+        return self.shift[scope], scale
 
     def _starts(self, span: Span) -> Ints:
         """Return where runs begin whose tokens are of one scope."""
@@ -165,31 +166,28 @@ class AdvantageScopes:
 
     def _add_tokens(self, span: Span, starts: Ints, places: Ints) -> None:
         """Add the valid, finite advantages of a span to their scopes."""
-        use, values = _finite(span.arrays)
+        use, values, infinite = _finite(span.arrays)
         n = np.add.reduceat(use, starts, dtype=np.int64)
-        with np.errstate(over="ignore"):
-            sums, squares = np.add.reduceat(values, starts), np.add.reduceat(np.square(values), starts)
+        lengths = np.diff(starts, append=span.n_tokens)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = np.add.reduceat(values, starts)
+            centred = np.where(use, values - np.repeat(sums / np.maximum(n, 1), lengths), 0.0)
+            squares = np.add.reduceat(np.square(centred), starts)
         low = np.minimum.reduceat(np.where(use, values, np.inf), starts)
         high = np.maximum.reduceat(np.where(use, values, -np.inf), starts)
-        sequence.add_pieces(places, _pieces(n, sums, squares, low, high), self.table.states)
+        odd = np.add.reduceat(infinite, starts, dtype=np.int64)
+        moments = np.column_stack([n, sums, squares, low, high, n + odd, odd])
+        sequence.add_moments(places, moments, self.table.states)
 
 
-def _finite(arrays: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Floats]:
-    """Return which advantages count, and the advantages, 0 where they do not."""
+def _finite(arrays: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
+    """Return which advantages count, the advantages, 0 where they do not, and which are infinite."""
     values = widened(stored_of(arrays, "advantages"))
-    use = np.isfinite(values)
+    use, infinite = np.isfinite(values), np.isinf(values)
     if "mask" in arrays:
         use &= arrays["mask"] != 0
-    return use, np.where(use, values, 0.0)
-
-
-def _pieces(n: Any, sums: Floats, squares: Floats, low: Floats, high: Floats) -> Floats:
-    """Return pieces whose sums are those of advantages and of their squares."""
-    pieces = np.zeros((sums.size, layout.N_PIECE))
-    pieces[:, COUNT], pieces[:, SQUARES] = n, n
-    pieces[:, SUM], pieces[:, SUM_OF_SQUARES] = sums, squares
-    pieces[:, layout.PIECE_ADV_MIN], pieces[:, layout.PIECE_ADV_MAX] = low, high
-    return pieces
+        infinite &= arrays["mask"] != 0
+    return use, np.where(use, values, 0.0), infinite
 
 
 Scale = Callable[[Mapping[str, "NDArray[Any]"]], tuple[Floats, Floats]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ppocli.engine.summary import (
     roles_of,
 )
 from ppocli.kernels import sequence
+
+if TYPE_CHECKING:
+    from ppocli.engine.totals import Totals
 
 NORM = "seq-mean-token-sum-norm"
 POLICY = ("log_probs", "old_log_probs", "advantages")
@@ -113,6 +116,11 @@ def sequence_sum(s: Summary, name: str) -> float:
     if overflow:
         return float(overflow)
     return float(s.totals.seq_hi[which] + s.totals.seq_lo[which])
+
+
+def stored_sequences(totals: Totals) -> int:
+    """Return how many sequences have a token, valid or masked."""
+    return int(totals.seq_hi[SEQUENCE_SUM["n_sequences"]] + totals.seq_hi[SEQUENCE_SUM["n_empty"]])
 
 
 def put_aggregates(s: Summary) -> None:

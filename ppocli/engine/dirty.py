@@ -163,10 +163,15 @@ def flags_of(
                 adv = (values["advantages"] - p[layout.P_SHIFT]) / p[layout.P_SCALE]
                 loss = losses_of(log_ratio, adv, p)
             there &= ~null["advantages"]
-            flags |= _flags(
-                loss, there, partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
-            )
+            flags |= np.where(there, loss_flags(loss), 0)
     return flags
+
+
+def loss_flags(loss: Floats) -> NDArray[np.int64]:
+    """Return for each loss what its sequence has to remember: that it is NaN, +inf or -inf."""
+    everywhere = np.ones(loss.shape, dtype=np.bool_)
+    kinds = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
+    return _flags(loss, everywhere, *kinds)
 
 
 def _flags(x: Floats, there: Bools, nan: int, posinf: int, neginf: int) -> NDArray[np.int64]:

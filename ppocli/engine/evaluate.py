@@ -7,7 +7,7 @@ import platform
 import time
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
@@ -16,8 +16,8 @@ from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
-from ppocli.core.spec import LossSpec, choose
-from ppocli.engine.reading import ID_ROLES, reading_settings
+from ppocli.core.spec import LossSpec, check_without_preset, choose
+from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ppocli.core.audit_spec import AuditOptions
     from ppocli.engine.passes import Passes
     from ppocli.engine.summary import Summary
+
+
+Report = TypeVar("Report")
 
 
 @dataclass(slots=True)
@@ -286,8 +289,10 @@ def _audit_settings(run: Run) -> dict[str, Any]:
 
 
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
-    """Read every input once, or twice where advantages are normalised, and report."""
+    """Check what was asked for, and report."""
     choose("by", by, ("file", "total"))
+    if run.like is None:
+        check_without_preset(run.spec)
     numbers: tuple[tuple[str, Any, int], ...] = (
         ("worst", worst, 0),
         ("threads", threads, 1),
@@ -296,6 +301,20 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
     for name, value, least in numbers:
         if value is not None and (not isinstance(value, int) or value < least):
             raise UsageProblem(f"{name} is a whole number of at least {least}, not {value!r}")
+    return until_read(run, lambda: _evaluate_once(run, by, worst, threads, allow_empty))
+
+
+def until_read(run: Run, once: Callable[[], Report]) -> Report:
+    """Return what one evaluation reports; begin again without an input that had to be left out too late."""
+    while True:
+        try:
+            return once()
+        except ReadAgain:
+            run.inputs.clear()
+
+
+def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
+    """Read every input once, or twice where advantages are normalised, and report."""
     from ppocli.kernels import _jit
 
     began = time.perf_counter()
@@ -326,9 +345,7 @@ def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: b
         try:
             report, totals = passes.evaluate(reader, index)
         except InputError as problem:
-            if run.spec.micro_batch:  # a micro-batch may have begun in the file before
-                raise
-            run.skip(reader.report.path, problem)
+            passes.skip(run, reader.report.path, problem)
             passes.worst = kept
             if passes.audit is not None:
                 passes.audit.drop()

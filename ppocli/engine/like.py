@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppocli.core.measures import AGG, METRIC
+from ppocli.core.measures import AGG, METRIC, STORED_SEQUENCES
 from ppocli.core.report import LikeReport, NullNote
 from ppocli.engine.aggregates import horizon_of
 from ppocli.engine.measures import Wanted
@@ -58,6 +58,11 @@ def preset_value(
     for one in metric.measures:
         if one.term == METRIC:
             name = one.option("name")
+            if name == STORED_SEQUENCES:
+                if s.totals.no_sequences or not s.totals.n_stored_sequences:
+                    return None, NullNote(s.totals.no_sequences or "the input has no sequences")
+                values.append(one.factor * s.totals.n_stored_sequences)
+                continue
             note = s.nulls.get(name)
             if s.metrics.get(name) is None and (note is None or note.nonfinite is None):
                 return None, note or NullNote(f"{name} needs columns that the input does not have")
@@ -73,6 +78,8 @@ def preset_value(
         if one.reduce == AGG and spec.agg == "group-mean" and nonfinite is None:
             if one.term != "loss":
                 return None, NullNote("the mean over groups is computed for the policy loss alone")
+            if spec != s.spec:
+                return None, NullNote(f"the mean over groups is computed for one loss: --like {preset.name}")
             mean = s.metrics.get("policy_loss")
             if mean is None:
                 return None, s.nulls.get("policy_loss", NullNote("the input has no group_id"))

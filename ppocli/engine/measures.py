@@ -256,6 +256,12 @@ class MeasureSet:
                 totals.missing[which] = "the input has no sequences"
         return totals
 
+    def count_empty(self, totals: MeasureTotals, n: int) -> None:
+        """Count n more stored sequences, none of which has a token."""
+        for which, one in enumerate(self.wanted):
+            if which not in totals.missing and one.how.over == "row":
+                totals.n_stored[which] += n
+
     def evaluate(self, batch: Batch, totals: MeasureTotals) -> list[tuple[int, Floats, Part]]:
         """Return the summands of one batch: of blocks or of sequences, whichever it holds."""
         with np.errstate(all="ignore"):

@@ -11,13 +11,14 @@ from ppocli.core.parity_report import Framework, ParityCell, ParityReport
 from ppocli.core.presets import Preset, all_presets, preset
 from ppocli.core.report import NullNote
 from ppocli.core.spec import LossSpec
-from ppocli.engine.evaluate import Run, files_run, start_kernels
+from ppocli.engine.evaluate import Run, files_run, start_kernels, until_read
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.measures import PresetMetric
     from ppocli.core.progress import Progress
+    from ppocli.core.report import InputReport
     from ppocli.engine.measures import MeasureSet
     from ppocli.engine.summary import Summary
 
@@ -60,14 +61,19 @@ def parity_files(
     InputError, EmptyInput, UsageProblem
     """
     given = dict(overrides or {})
-    chosen = tuple(preset(name) for name in only) or all_presets()
+    chosen = tuple(preset(name, "--only") for name in only) or all_presets()
     if not only and not variants:
         chosen = tuple(one for one in chosen if ":" not in one.name)
     specs, refused = _specs(chosen, given)
     # The pass itself is that of plain ppo; each framework's loss is a measure of its own.
     own = {name: value for name, value in given.items() if name not in ("rollout_rs", "adv_norm")}
     run = files_run(paths, _plain(own), options, chunk_rows, skip_bad=skip_bad, progress=progress)
-    return _measure(run, chosen, specs, refused, given, threads=threads, allow_empty=allow_empty)
+    return until_read(
+        run,
+        lambda: _measure(
+            run, chosen, specs, refused, given, options, threads=threads, allow_empty=allow_empty
+        ),
+    )
 
 
 def _plain(given: Mapping[str, Any]) -> LossSpec:
@@ -101,6 +107,7 @@ def _measure(
     specs: Mapping[str, LossSpec],
     refused: Mapping[str, str],
     given: Mapping[str, Any],
+    options: ReadOptions | None,
     *,
     threads: int | None,
     allow_empty: bool,
@@ -121,11 +128,15 @@ def _measure(
         try:
             report, _ = passes.evaluate(reader, index)
         except InputError as problem:
-            run.skip(reader.report.path, problem)
+            passes.skip(run, reader.report.path, problem)
             continue
         run.inputs.append(report)
     total = passes.finish(run.inputs)
     s, sets = summarise(total, run.spec), passes.job.sets
+    by_hand = options.columns if options else {}
+    elsewhere = {one.name: why for one in names if (why := _other_columns(one, run.inputs, by_hand))}
+    specs = {name: spec for name, spec in specs.items() if name not in elsewhere}
+    refused = {**refused, **elsewhere}
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     return ParityReport(
         settings={**given, **run.reading},
@@ -136,6 +147,20 @@ def _measure(
         exit_code=int(code),
         run={"seconds": time.perf_counter() - began, "threads": _jit.thread_count()},
     )
+
+
+def _other_columns(one: Preset, inputs: Sequence[InputReport], by_hand: Mapping[str, str]) -> str | None:
+    """Return why the columns of this pass are not those of a framework, or None: they are."""
+    for report in inputs:
+        for role, names in one.aliases.items():
+            taken = report.columns.get(role)
+            wanted = {name.lower() for name in names}
+            if role in by_hand or taken is None or taken.column.lower() in wanted:
+                continue
+            for column in report.columns.values():
+                if column.column.lower() in wanted:
+                    return f"takes {role} from the column '{column.column}'; see --like {one.name}"
+    return None
 
 
 def _framework(

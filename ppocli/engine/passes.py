@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ppocli.core.partials import COLUMNS
 from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.advantages import AdvantageScopes
-from ppocli.engine.aggregates import horizon_of
+from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
 from ppocli.engine.measures import MeasureSet, Wanted
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.policy import Job, PolicyStage, check_loss
-from ppocli.engine.reading import chunk_tokens_for
+from ppocli.engine.reading import ReadAgain, chunk_tokens_for
 from ppocli.engine.repeats import RepeatedIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
@@ -72,6 +72,7 @@ class Passes:
     scopes: AdvantageScopes | None = None
     audit: Audit | None = None
     only: Collection[str] | None = None
+    reads_ahead: bool = False
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -83,6 +84,7 @@ class Passes:
     def prepare(self, run: Inputs, wanted: Iterable[Wanted] = ()) -> dict[str, Any]:
         """Decide what is computed beside the kernels; return what to echo of the advantages."""
         wanted = tuple(wanted)
+        self.reads_ahead = any(one.adv_norm != "none" for one in (self.spec, *(one.spec for one in wanted)))
         shift, scale = 0.0, 1.0
         if self.spec.scoped:
             settings = self._collect_scopes(run)
@@ -133,7 +135,7 @@ class Passes:
                     self._collect_sequences(reader, scopes, wanted, by_row=by_row)
             except InputError as problem:
                 run.skip(report.path, problem)
-                continue
+                raise ReadAgain from problem
             scopes.base_row += report.rows
         settings = scopes.finish()
         scopes.base_row = 0
@@ -242,8 +244,11 @@ class Passes:
         totals = accumulator.finish()
         if self.audit is not None:
             self.audit.finish()
+        found = totals.n_stored_sequences = stored_sequences(totals)
+        if by_row:  # rows without a token are there too
+            totals.n_stored_sequences = report.rows
         if stage is not None:
-            stage.finish(totals)
+            stage.finish(totals, totals.n_stored_sequences - found)
         if accumulator.sequences is not None and accumulator.sequences.by_id:
             self.repeats.add(report.path, accumulator.sequences.ids())
         report = reader.report  # readers add notes while they read
@@ -262,6 +267,19 @@ class Passes:
         self.total.file_order[report.path] = index
         self.total.merge(totals, GROUP_LIMIT)
         return _with_counts(report, plan, totals), totals
+
+    def skip(self, run: Inputs, path: str, problem: InputError) -> None:
+        """Leave an input out, or raise; begin again where its tokens count in statistics or micro-batches.
+
+        Raises
+        ------
+        InputError
+            Unless the run skips what it cannot read.
+        ReadAgain
+        """
+        run.skip(path, problem)
+        if self.reads_ahead or self.spec.micro_batch:
+            raise ReadAgain from problem
 
     def stage(self, report: InputReport, *, together: bool = True) -> PolicyStage | None:
         """Return what computes beside the kernels for this file, or None where nothing does."""

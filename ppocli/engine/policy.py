@@ -105,9 +105,13 @@ class PolicyStage:
     def __post_init__(self) -> None:
         self.totals = [one.start(self.have, sequences=self.sequences) for one in self.job.sets]
 
-    def finish(self, totals: Totals) -> None:
-        """Enter the measures of the file into the run's, and what was rejected into the file's totals."""
+    def finish(self, totals: Totals, n_empty: int = 0) -> None:
+        """Enter the measures of the file into the run's, and what was rejected into the file's totals.
+
+        `n_empty`: stored sequences without a token, which no window holds.
+        """
         for one, mine in zip(self.job.sets, self.totals, strict=True):
+            one.count_empty(mine, n_empty)
             one.total.merge(mine)
         totals.n_rejected = self.n_rejected
         totals.n_masked -= self.n_rejected
@@ -165,7 +169,7 @@ class PolicyStage:
         n_rejected = 0
         if here:
             with np.errstate(all="ignore"):
-                derived, weights = self._terms(batch)
+                derived, weights = self._terms(batch, _missing(view, loss_roles(job.spec)))
             if job.spec.drops:
                 rejected = derived[FLAGS] & REJECTED != 0
                 n_rejected = int(rejected.sum())
@@ -182,8 +186,11 @@ class PolicyStage:
         mine = loss_roles(self.job.spec) if self.job.loss else ()
         return frozenset(mine).union(*(one.roles for one in self.job.sets))
 
-    def _terms(self, batch: Batch) -> tuple[dict[str, Array], Weights | None]:
-        """Return loss, gradient and flags of every stored token, 0 where it does not count; their weights."""
+    def _terms(self, batch: Batch, missing: Bools) -> tuple[dict[str, Array], Weights | None]:
+        """Return loss, gradient and flags of every stored token, 0 where it does not count; their weights.
+
+        `missing`: where a column holds a null.
+        """
         spec, columns = self.job.spec, batch.columns
         pair = [role for role in loss_roles(spec) if role != "advantages"]
         there = batch.valid & np.logical_and.reduce([np.isfinite(columns[role]) for role in pair])
@@ -197,14 +204,40 @@ class PolicyStage:
         there[there] = kept
         left = batch.tokens(pair, there, np.where(finite, used, 0.0)).with_weights(weights)
         _put(out, there, left, spec)
-        # What float64 arithmetic makes of tokens that miss a value is counted by the engine.
-        wrong = batch.valid & ~(there & finite) & (out[FLAGS] & REJECTED == 0)
+        stay = batch.valid & (out[FLAGS] & REJECTED == 0)
+        wrong = stay & ~(there & finite)
         if wrong.any():
-            alone = Batch(columns, batch.valid).tokens(pair, wrong, used)
-            region = out[FLAGS][wrong]
-            _put(out, wrong, alone, replace(spec, rollout_rs=(), off_policy_threshold=None))
-            out[FLAGS][wrong] = np.where(there[wrong], region, 0) | LEFT_OUT
+            region = np.where(there, out[FLAGS], 0)
+            if spec.shares_terms and (there & ~finite).any():
+                # The region is that of the log-probs; a loss is made of tokens with a finite advantage.
+                both = there & finite
+                _put(out, both, batch.tokens(pair, both, used).with_weights(_of(weights, both[there])), spec)
+                out[FLAGS][both] = out[FLAGS][both] & ~np.uint8(LOW | HIGH) | region[both] & (LOW | HIGH)
+            self._put_wrong(out, batch, wrong, stay & ~missing, used)
+            out[FLAGS][wrong] = region[wrong] | LEFT_OUT
         return out, None if weights is None else _stored(weights, there)
+
+    def _put_wrong(
+        self, out: dict[str, Array], batch: Batch, wrong: Bools, present: Bools, used: Floats
+    ) -> None:
+        """Write what float64 arithmetic makes of tokens that miss a value: the engine counts it.
+
+        Where tokens share a term, each of these stands for all of its sequence.
+        """
+        spec = replace(self.job.spec, rollout_rs=(), off_policy_threshold=None)
+        pair = [role for role in loss_roles(spec) if role != "advantages"]
+        own = Batch(batch.columns, batch.valid)
+        if batch.offsets is None:
+            _put(out, wrong, own.tokens(pair, wrong, used), spec)
+            return
+        lengths = np.diff(batch.offsets)
+        index = np.repeat(np.arange(lengths.size), lengths)
+        near = present & (np.bincount(index[wrong], minlength=lengths.size) > 0)[index]
+        every = _empty(wrong.size)
+        _put(every, near, batch.tokens(pair, near, used), spec)
+        for name in (LOSS, GRADIENT):
+            out[name][wrong] = _kind_of_each(every[name], index, lengths.size)[index[wrong]]
+        out[UNCLIPPED][wrong] = every[UNCLIPPED][wrong]
 
     def _used_advantages(self, batch: Batch) -> Floats:
         """Return the advantages that the loss uses."""
@@ -249,10 +282,32 @@ def _corrected(tokens: Tokens, spec: LossSpec) -> tuple[Bools, Weights | None]:
     if spec.rollout_rs_mode != "drop":
         return np.ones(tokens.n, dtype=np.bool_), None
     kept = tokens.kept(spec)
-    weights = tokens.weights(spec)
+    return kept, _of(tokens.weights(spec), kept)
+
+
+def _missing(view: Mapping[str, Array], roles: Sequence[str]) -> Bools:
+    """Return the tokens that hold a null in one of these columns."""
+    missing = np.zeros(next(iter(view.values())).size, dtype=np.bool_)
+    for role in roles:
+        if f"{role} present" in view:
+            missing |= view[f"{role} present"] == 0
+    return missing
+
+
+def _kind_of_each(values: Floats, index: Ints, n: int) -> Floats:
+    """Return what the sum of each of n sequences is that is not finite: NaN, inf or -inf; else 0."""
+    up, down, nan = (
+        np.bincount(index[where], minlength=n) > 0
+        for where in (values == np.inf, values == -np.inf, np.isnan(values))
+    )
+    return np.where(nan | (up & down), np.nan, np.where(up, np.inf, np.where(down, -np.inf, 0.0)))
+
+
+def _of(weights: Weights | None, where: Bools) -> Weights | None:
+    """Return the weights of some tokens."""
     if weights is None:
-        return kept, None
-    return kept, Weights(weights.raw[kept], weights.applied[kept], weights.low[kept], weights.high[kept])
+        return None
+    return Weights(weights.raw[where], weights.applied[where], weights.low[where], weights.high[where])
 
 
 def _empty(n: int) -> dict[str, Array]:

@@ -60,7 +60,8 @@ def add_terms(blocks: Blocks) -> None:
     blocks.extremes[:, X_LOSS, 1] = _edges(np.where(used, loss, -np.inf), blocks.n, -np.inf).max(axis=1)
     for which, starts in blocks.cut.ways():
         blocks.pieces[which, P_COUNT] = np.add.reduceat(used, starts, dtype=np.int64)
-        blocks.pieces[which, P_LOSS] = np.add.reduceat(loss, starts)
+        with np.errstate(over="ignore", invalid="ignore"):  # finite advantages may have infinite losses
+            blocks.pieces[which, P_LOSS] = np.add.reduceat(loss, starts)
 
 
 def _by_block(values: NDArray[Any], n_blocks: int) -> Floats:

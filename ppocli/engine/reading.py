@@ -22,6 +22,10 @@ FEWEST_TOKENS = 1 << 16
 ID_ROLES = ("sequence_id", "group_id", "step")
 
 
+class ReadAgain(Exception):
+    """An input is skipped of which something has been added to what goes over several inputs."""
+
+
 def chunk_tokens_for(types: Iterable[str]) -> int:
     """Return how many tokens to read at a time, by the names of the columns' types."""
     widths = {"64": 8, "32": 4, "16": 2}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 OPEN_LIMIT = 200_000
 """Sequences of one file that are kept open; beyond it the half that was untouched for longest is closed."""
 
+CLOSED_TOGETHER = 1 << 12
+"""Sequences that are closed at a time. A matter of memory, never of results."""
+
 GROUP_LIMIT = 1_000_000
 """Groups over the whole input."""
 
@@ -208,7 +211,10 @@ class SequenceStage:
             self._closed, self._forgotten = [], True
 
     def _close(self, rows: Ints) -> None:
-        sequence.close_rows(rows, self.open_rows.states, *self._targets())
+        """Close some open sequences, in order, a few at a time: each takes memory while it is closed."""
+        for at in range(0, rows.size, CLOSED_TOGETHER):
+            part = rows[at : at + CLOSED_TOGETHER]
+            sequence.close_rows(part, self.open_rows.states, *self._targets())
 
     def _check_returned(self, table: KeyedTable, before: int) -> None:
         """Notice ids that come back after their sequence was closed."""

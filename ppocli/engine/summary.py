@@ -229,7 +229,8 @@ class Summary:
 
     def _overflow(self, roles: Sequence[str], kind: Nonfinite) -> str:
         """Say why finite values give a metric that is not."""
-        if kind == "nan" and "advantages" in roles and self.spec.adv_norm_degenerate == "formula":
+        undefined = self.spec.scoped or self.spec.adv_norm_degenerate == "formula"
+        if kind == "nan" and "advantages" in roles and undefined:
             return "the advantages cannot be normalised, or a product overflows float64"
         return "overflows float64"
 

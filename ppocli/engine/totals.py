@@ -109,6 +109,7 @@ _COUNTS = (
     "n_null_ids",
     "n_null_groups",
     "n_rejected",
+    "n_stored_sequences",
 )
 
 
@@ -210,6 +211,8 @@ class Totals:
         Stored tokens without a group or a step; they count in no group metric.
     n_rejected : int
         Valid tokens that a rule of `rollout_rs` dropped; they are masked from there on.
+    n_stored_sequences : int
+        Sequences, those without a valid token and rows without a token included.
     no_groups : str, optional
         Why group metrics are null, or None.
     n_groups_over : bool
@@ -244,6 +247,7 @@ class Totals:
     n_null_ids: int = 0
     n_null_groups: int = 0
     n_rejected: int = 0
+    n_stored_sequences: int = 0
     no_groups: str | None = None
     n_groups_over: bool = False
     file_order: dict[str, int] = field(default_factory=dict)

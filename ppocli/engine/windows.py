@@ -77,6 +77,7 @@ class Windows:
     _last: int | None = None
     _ended: list[Ints] = field(default_factory=list)
     _ascending: bool = True
+    _forgotten: int | None = None
 
     def through(self, spans: Iterator[Span]) -> Iterator[Span]:
         """Yield the spans again, each when its last sequence has ended and arrays have been put beside it."""
@@ -116,7 +117,9 @@ class Windows:
         ahead = codes if self._last is None else np.concatenate([[self._last], codes])
         if not (self._ascending and bool((np.diff(ahead) > 0).all())):
             self._ascending = False
-            if np.unique(codes).size < codes.size or np.isin(codes, np.concatenate([*self._ended, []])).any():
+            known = np.concatenate([*self._ended, codes[:0]])
+            back = np.unique(codes).size < codes.size or bool(np.isin(codes, known).any())
+            if back or (self._forgotten is not None and bool((codes <= self._forgotten).any())):
                 raise Interleaved
         self._ended.append(codes.copy())
         if sum(part.size for part in self._ended) > KNOWN_IDS:
@@ -127,7 +130,7 @@ class Windows:
                     where=f"{self.path}, row {row:,}",
                     hint="sort the file by sequence_id",
                 )
-            self._ended = [codes[-1:].copy()]
+            self._ended, self._forgotten = [codes[-1:].copy()], int(codes[-1])
 
     def _advance(self, starts: Ints, *, whole: bool) -> Iterator[Span]:
         """Evaluate the sequences that have ended; give out the spans that are done."""

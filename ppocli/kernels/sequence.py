@@ -30,6 +30,8 @@ N_STATE = 6 + 3 * N_KEYED
 """A state: counts, sums as pairs, the range of the advantages, flags and the row of its first token."""
 PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (PIECE.index(name) for name in ("adv_min", "adv_max", "flags"))
 OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
+OF_SQUARES = 1
+"""Where `add_moments` keeps squares about the mean; sums are at 0."""
 
 S_SEQUENCES, S_EMPTY, S_COUNT, S_MEAN, S_TOTAL = (
     SEQUENCE_SUM[name] for name in ("n_sequences", "n_empty", "n_loss", "loss_mean", "loss_sum")
@@ -77,6 +79,52 @@ def add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
     places : (n_pieces,) int64; pieces : (n_pieces, N_PIECE) float64; states : (n_states, N_STATE) float64
     """
     _add_pieces(places, pieces, states)
+
+
+@jit
+def _add_moments(places: Ints, moments: Floats, states: Floats) -> None:
+    """Add counts, sums and squares about the mean, in order, to the states at these places."""
+    for j in range(places.size):
+        at, count = places[j], moments[j, 0]
+        if at >= 0 and count > 0.0:
+            n, total, square = states[at, COUNT], moments[j, 1], moments[j, 2]
+            if n > 0.0:
+                delta = (total / count - states[at, HI] / n) - states[at, LO] / n
+                square += delta * delta * (n / (n + count)) * count
+            states[at, COUNT] = n + count
+            states[at, HI], states[at, LO] = dd_add(states[at, HI], states[at, LO], total, 0.0)
+            k = HI + OF_SQUARES
+            states[at, k], states[at, LO + OF_SQUARES] = dd_add(
+                states[at, k], states[at, LO + OF_SQUARES], square, 0.0
+            )
+            states[at, ADV_MIN] = min(states[at, ADV_MIN], moments[j, 3])
+            states[at, ADV_MAX] = max(states[at, ADV_MAX], moments[j, 4])
+        if at >= 0:
+            states[at, STORED] += moments[j, 5]
+            states[at, VALID] += moments[j, 6]
+
+
+def add_moments(places: Ints, moments: Floats, states: Floats) -> None:
+    """Merge moments, in order, into the states at these places (Chan et al. 1979); none at place -1.
+
+    Parameters
+    ----------
+    places : (n,) int64
+    moments : (n, 7) float64
+        Number, sum, sum of squares about their own mean, smallest and largest of some values; how many values
+        there are with those that are not finite, and how many of all of them are infinite.
+    states : (n_states, N_STATE) float64
+        As `moments_of` reads them.
+    """
+    _add_moments(places, moments, states)
+
+
+def moments_of(states: Floats) -> Floats:
+    """Return what `add_moments` has made of each state, (n_states, 7) float64, as it takes them."""
+    total = states[:, HI] + states[:, LO]
+    square = states[:, HI + OF_SQUARES] + states[:, LO + OF_SQUARES]
+    edges, counts = states[:, [ADV_MIN, ADV_MAX]], states[:, [STORED, VALID]]
+    return np.column_stack([states[:, COUNT], total, square, edges, counts])
 
 
 def _new_states(first_rows: Ints) -> Floats:

@@ -104,8 +104,8 @@ FAMILIES: dict[str, str] = {
 """The module of each name before the colon."""
 
 
-def preset(name: str) -> Preset:
-    """Return a preset by name.
+def preset(name: str, option: str = "--like") -> Preset:
+    """Return a preset by name; `option` is what a wrong one was given to.
 
     Raises
     ------
@@ -113,9 +113,9 @@ def preset(name: str) -> Preset:
         An unknown name, with the nearest one.
     """
     family = name.partition(":")[0]
-    choose("--like", family, FAMILIES)
+    choose(option, family, FAMILIES)
     known: Mapping[str, Preset] = import_module(f"ppocli.core.presets.{FAMILIES[family]}").PRESETS
-    choose("--like", name, known)
+    choose(option, name, known)
     return known[name]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.measures import AGG, PresetMetric, measure, own_metric
+from ppocli.core.measures import AGG, STORED_SEQUENCES, PresetMetric, measure, own_metric
 from ppocli.core.presets import Preset
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ SEQUENCE_RATIO = PresetMetric(
     "sampling_importance_ratio",
     "product of old / rollout over the sequence as applied; sum over sequences, for this version counts "
     "each weight once per valid sequence and divides by their number; one without a token has 1",
-    (measure("sampling_ratio", "row-sum-token-max", less=1.0), own_metric("n_rows")),
+    (measure("sampling_ratio", "row-sum-token-max", less=1.0), own_metric(STORED_SEQUENCES)),
     total,
 )
 PRESETS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.measures import AGG, Measure, PresetMetric, measure, own_metric
+from ppocli.core.measures import AGG, STORED_SEQUENCES, Measure, PresetMetric, measure, own_metric
 from ppocli.core.presets import Preset
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ COMMON = (
     ),
     PresetMetric("actor/policykl@sum", "new - old; chosen aggregation", (measure("kl", AGG, -1.0),)),
     PresetMetric("actor/valid_samples@sum", "sequences with a valid token", (own_metric("n_sequences"),)),
-    PresetMetric("actor/total_samples@sum", "sequences", (own_metric("n_rows"),)),
+    PresetMetric("actor/total_samples@sum", "sequences", (own_metric(STORED_SEQUENCES),)),
     PresetMetric(
         "actor/ratio_mean@sum",
         "ratio; mean over sequences of token means",

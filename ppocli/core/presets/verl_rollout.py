@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.measures import Measure, PresetMetric, measure, own_metric
+from ppocli.core.measures import STORED_SEQUENCES, Measure, PresetMetric, measure, own_metric
 
 if TYPE_CHECKING:
     from ppocli.core.rollout_rules import RejectionRule
@@ -39,7 +39,7 @@ def named(name: str, text: str, *measures: Measure, combine: Any = None) -> Pres
     return PresetMetric(PREFIX + name, text, measures, combine, optional=True)
 
 
-N, ROWS = early("weight", "token-sum", power=0), own_metric("n_rows")
+N, ROWS = early("weight", "token-sum", power=0), own_metric(STORED_SEQUENCES)
 
 
 def plus(constant: float) -> Any:

@@ -96,7 +96,7 @@ def test_minibatches_go_on_from_one_file_into_the_next(tmp_path: Path) -> None:
         pq.write_table(table, tmp_path / f"{name}.parquet")
     whole = ppocli.evaluate(**flat, adv_norm="minibatch:3")
     split = ppocli.evaluate([tmp_path / "a.parquet", tmp_path / "b.parquet"], adv_norm="minibatch:3")
-    assert split.metrics["policy_loss"] == pytest.approx(whole.metrics["policy_loss"], abs=1e-15)
+    assert split.metrics["policy_loss"] == pytest.approx(whole.metrics["policy_loss"], rel=2**-47)
 
 
 def test_one_answer_however_it_is_read(tmp_path: Path) -> None:
@@ -120,3 +120,60 @@ def test_groups_need_their_column() -> None:
 def test_unknown_scopes_are_refused(adv_norm: str) -> None:
     with pytest.raises(UsageProblem, match="--adv-norm"):
         ppocli.evaluate(**batch(), adv_norm=adv_norm)
+
+
+@pytest.mark.parametrize("kind", ["group", "minibatch:400"])
+def test_deviations_do_not_lose_digits_to_a_large_mean(kind: str) -> None:
+    # Of 0, 1, 2, 3 the mean is 1.5 and the variance 1.25; log-ratios of 0 make the loss -mean(A) = 0, and
+    # zeros in place of half of the ratio's exponents weigh the signs.
+    n = 400
+    advantages = 1e9 + np.tile([0.0, 1.0, 2.0, 3.0], n // 4)
+    new = np.where(np.tile([0, 1, 2, 3], n // 4) == 3, -0.9, -1.0)
+    got = ppocli.evaluate(
+        log_probs=new,
+        old_log_probs=np.full(n, -1.0),
+        advantages=advantages,
+        group_id=np.zeros(n, int),
+        adv_norm=kind,
+        adv_norm_eps=0.0,
+    )
+    used = [x / 1.25**0.5 for x in (-1.5, -0.5, 0.5, 1.5 * float(np.exp(0.1)))]
+    assert got.metrics["policy_loss"] == pytest.approx(-sum(used) / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", ["token", "sequence"])
+@pytest.mark.parametrize("size", [1e180, 8e307])
+def test_a_scope_whose_moments_overflow_has_no_loss(size: float, unit: str) -> None:
+    columns: dict[str, Any] = {
+        "log_probs": np.full((6, 3), -1.0),
+        "old_log_probs": np.full((6, 3), -1.0),
+        "advantages": np.tile([[size], [size], [-size]], (2, 3)),
+    }
+    columns["advantages"][3:] = 1.0
+    got = ppocli.evaluate(**columns, adv_norm="minibatch:3", adv_norm_unit=unit)
+    assert got.metrics["policy_loss"] is None
+    assert got.nulls["policy_loss"].nonfinite == "nan"
+    assert "the mean or the deviation of 1 overflows float64" in got.settings["adv_norm_note"]
+
+
+@pytest.mark.parametrize("kind", ["batch", "group", "minibatch:4"])
+@pytest.mark.parametrize("unit", ["token", "sequence"])
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf])
+def test_an_infinite_advantage_makes_nan_of_its_scope(kind: str, unit: str, infinite: float) -> None:
+    # In float64 the mean is infinite, the deviation inf - inf = NaN, and so is what is divided by it.
+    columns = batch()
+    columns["advantages"][2, 3], columns["mask"][2, 3] = infinite, True
+    got = ppocli.evaluate(**columns, adv_norm=kind, adv_norm_unit=unit)
+    assert got.nulls["policy_loss"].nonfinite == "nan"
+    assert got.nulls["policy_loss"].where is not None
+    assert got.metrics["policy_loss_finite"] is not None
+
+
+def test_a_scope_that_the_formula_leaves_undefined_makes_the_loss_null() -> None:
+    # The last of three scopes has one value: its deviation with ddof 1 is 0 / 0.
+    columns = {"log_probs": np.full(7, -1.0), "old_log_probs": np.full(7, -1.0), "advantages": np.arange(7.0)}
+    got = ppocli.evaluate(**columns, adv_norm="minibatch:3", adv_norm_ddof=1, adv_norm_degenerate="formula")
+    assert got.metrics["policy_loss"] is None
+    assert got.metrics["policy_loss_by_agg"]["token-mean"] is None
+    assert got.nulls["policy_loss"].nonfinite == "nan"
+    assert "cannot be normalised" in got.nulls["policy_loss"].reason

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ppocli
@@ -167,3 +170,34 @@ def test_a_decoupled_loss_with_a_threshold() -> None:
     # Without a preset the dropped token counts with weight 0.
     report = ppocli.evaluate(**columns, objective="decoupled", rollout_is_cap=2.0, rollout_is_mode="mask")
     assert report.metrics["policy_loss"] == pytest.approx(-0.75)
+
+
+@pytest.mark.parametrize("name", ["trl:grpo", "verl", "verl:geo_mean", "slime", "roll", "nemo-rl:gspo"])
+def test_a_stored_sequence_without_a_token_counts_in_every_layout(tmp_path: Path, name: str) -> None:
+    rows = {
+        "log_probs": [[-1.0, -1.2], [], [-0.5]],
+        "old_log_probs": [[-1.1, -1.0], [], [-0.6]],
+        "rollout_log_probs": [[-1.1, -1.1], [], [-0.7]],
+        "advantages": [[1.0, 2.0], [], [-1.0]],
+    }
+    lists = {role: pa.array(values, pa.list_(pa.float64())) for role, values in rows.items()}
+    pq.write_table(pa.table(lists), tmp_path / "lists.parquet")
+    flat: dict[str, list[float]] = {
+        role: [x for row in values for x in (row or [-9.0])] for role, values in rows.items()
+    }
+    ids = {"mask": [1, 1, 0, 1], "sequence_id": [7, 7, 3, 5]}
+    pq.write_table(pa.table({**flat, **ids}), tmp_path / "flat.parquet")
+    padded = {role: np.array([(row + [-9.0] * 2)[:2] for row in values]) for role, values in rows.items()}
+    np.savez(tmp_path / "padded.npz", **padded, mask=np.array([[1, 1], [0, 0], [1, 0]], bool))
+
+    found = [
+        ppocli.evaluate(tmp_path / file, like=name).like
+        for file in ("lists.parquet", "flat.parquet", "padded.npz")
+    ]
+    assert found[0] is not None
+    assert found[0] == found[1] == found[2]
+    if name == "trl:grpo":  # ratios e^0.1, e^-0.2 -> -(1.1052 * 1 + 0.8187 * 2) / 2 and e^0.1 -> 1.1052, of 3
+        first = -(math.exp(0.1) + 2.0 * math.exp(-0.2)) / 2.0
+        assert found[0].metrics["loss"] == pytest.approx((first + math.exp(0.1)) / 3.0, rel=1e-12)
+    if name == "roll":
+        assert found[0].metrics["actor/total_samples@sum"] == 3.0

@@ -17,6 +17,7 @@ from ppocli.core.parity_report import KINDS
 from ppocli.core.presets import all_presets
 from ppocli.core.schema import document_schema
 from ppocli.engine.parity import parity_files
+from ppocli.errors import UsageProblem
 
 
 @pytest.fixture
@@ -170,3 +171,46 @@ def test_tokens_and_sequences_vote_differently(tmp_path: Path, name: str, expect
     overrides = {"clip_low": 3e-4, "clip_high": 4e-4}
     report = parity_files([str(batch_of_28(tmp_path / "b.npz"))], overrides, only=[name])
     assert report.frameworks[0].metrics["clip fraction"].value == pytest.approx(expected, abs=5e-4)
+
+
+def grouped(tmp_path: Path) -> Path:
+    """Two groups of sequences, with what the sampler reported."""
+    rng = np.random.default_rng(4)
+    old = -rng.exponential(1.0, (6, 20))
+    path = tmp_path / "grouped.npz"
+    np.savez(
+        path,
+        log_probs=old + rng.normal(0.0, 0.2, old.shape),
+        old_log_probs=old,
+        rollout_log_probs=old + rng.normal(0.0, 0.1, old.shape),
+        advantages=rng.normal(0.0, 1.0, old.shape),
+        group_id=np.array([0, 0, 0, 0, 1, 1]),
+    )
+    return path
+
+
+@pytest.mark.parametrize("agg", ["group-mean", "token-mean"])
+def test_no_variant_has_another_number_than_like(tmp_path: Path, agg: str) -> None:
+    path = grouped(tmp_path)
+    report = parity_files([str(path)], {"agg": agg}, variants=True)
+    for one in report.frameworks:
+        for cell in one.metrics.values():
+            if cell.value is not None:
+                like = ppocli.evaluate(path, like=one.name, agg=agg).like
+                assert like is not None
+                assert cell.value == like.metrics[cell.name], one.name
+
+
+def test_a_framework_that_reads_another_column_says_so(tmp_path: Path) -> None:
+    # verl's bypass mode takes the sampler's log-probs for the old ones.
+    report = parity_files([str(grouped(tmp_path))], only=["verl:bypass_mode"])
+    null = report.frameworks[0].metrics["loss"].null
+    assert null is not None
+    assert (
+        null.reason == "takes old_log_probs from the column 'rollout_log_probs'; see --like verl:bypass_mode"
+    )
+
+
+def test_a_wrong_name_is_that_of_only(dump: Path) -> None:
+    with pytest.raises(UsageProblem, match="--only 'veryl' is not known"):
+        parity_files([str(dump)], only=["veryl"])

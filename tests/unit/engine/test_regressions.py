@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -143,3 +144,67 @@ def test_numbers_of_numpy_become_numbers_of_python() -> None:
     )
     assert type(report.settings["clip_low"]) is float
     assert report.settings["clip_low"] == 0.25
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"adv_norm": "batch"},
+        {"adv_norm": "minibatch:3"},
+        {"adv_norm": "minibatch:3", "adv_norm_unit": "sequence"},
+        {"adv_norm": "group"},
+        {"micro_batch": 3},
+        {"like": "sb3"},
+    ],
+)
+@pytest.mark.parametrize("broken", ["advantages", "log_probs"])
+def test_nothing_of_a_skipped_file_stays_in_statistics(
+    tmp_path: Path, broken: str, settings: dict[str, Any]
+) -> None:
+    n = 6000  # more than one block, so that a first part has been added when the damage is met
+    rng = np.random.default_rng(3)
+    paths = []
+    for name, mean in (("a", 0.0), ("bad", 50.0), ("c", 1.0)):
+        old = -rng.exponential(1.0, n)
+        columns = {
+            "log_probs": old + rng.normal(0.0, 0.1, n),
+            "old_log_probs": old,
+            "advantages": rng.normal(mean, 1.0, n),
+            "sequence_id": np.arange(n) // 4,
+            "group_id": np.arange(n) // 8,
+        }
+        paths.append(str(tmp_path / f"{name}.parquet"))
+        pq.write_table(
+            pa.table(columns), paths[-1], row_group_size=3000, compression="none", use_dictionary=False,
+            write_page_checksum=True,
+        )  # fmt: skip
+    footer = pq.read_metadata(paths[1]).row_group(1)
+    column = next(c for c in map(footer.column, range(5)) if c.path_in_schema == broken)
+    data = bytearray(Path(paths[1]).read_bytes())
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
+    Path(paths[1]).write_bytes(data)
+
+    without = ppocli.evaluate([paths[0], paths[2]], **settings)
+    skipping = ppocli.evaluate(paths, skip_bad=True, chunk_rows=1000, **settings)
+    assert [one.path for one in skipping.skipped] == [paths[1]]
+    assert skipping.metrics == without.metrics
+    assert skipping.like == without.like
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("denominator", 7.0),
+        ("loss_scale", 3.0),
+        ("count_empty", True),
+        ("mean_eps", 1.0),
+        ("log_ratio_penalty", 1.0),
+        ("ref_kl", "k1"),
+        ("value_error", "huber"),
+    ],
+)
+def test_a_setting_that_would_change_nothing_is_refused(name: str, value: Any) -> None:
+    columns = {"log_probs": [-1.0, -1.0], "old_log_probs": [-1.0, -1.0], "advantages": [1.0, 2.0]}
+    with pytest.raises(UsageProblem, match=f"{name} is a setting of frameworks' losses"):
+        ppocli.evaluate(**columns, **{name: value})
+    assert ppocli.evaluate(**columns, like="verl", **{name: value}).settings[name] == value

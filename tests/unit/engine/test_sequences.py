@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import ppocli
+from ppocli.core.partials import SEQUENCE_SUM
+from ppocli.core.spec import LossSpec
 from ppocli.engine import accumulate, sequences
+from ppocli.engine.sequences import MicroBatches
+from ppocli.engine.totals import Totals, make_plan
 
 if TYPE_CHECKING:
     from ppocli.core.report import EvalReport
@@ -389,3 +394,20 @@ def test_a_span_with_many_pieces_is_evaluated_in_parts(
     starts = ends.to_pylist()
     sums = [math.fsum((new[a:b] - old[a:b]).tolist()) for a, b in pairwise(starts) if b > a]
     assert parts.metrics["seq_log_ratio_mean"] == pytest.approx(math.fsum(sums) / len(sums), rel=1e-12)
+
+
+def test_closing_many_sequences_takes_little_memory() -> None:
+    n = 100_000
+    plan = make_plan(LossSpec(), {"log_probs", "old_log_probs", "advantages"})
+    stage = sequences.SequenceStage(
+        "x", plan, Totals(), by_id=True, by_row=False, by_group=False, micro=MicroBatches(0), base_row=0
+    )
+    stage.open_rows.reserve(n)
+    stage.open_rows.n = n
+    stage.open_rows.states[:, 0] = stage.open_rows.states[:, 1] = 1.0
+    tracemalloc.start()
+    stage.finish()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert stage.totals.seq_hi[SEQUENCE_SUM["n_sequences"]] == n
+    assert peak < 8_000_000  # 1.4 kB for each of 4,096, and the order of all

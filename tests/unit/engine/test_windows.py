@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ppocli
 from ppocli.engine import windows
 from ppocli.engine.span import Span
 from ppocli.engine.windows import Interleaved, NotTogether, Window, Windows
@@ -101,3 +102,20 @@ def test_a_null_id_is_refused() -> None:
     with pytest.raises(NotTogether, match="sequence_id is null") as caught:
         list(stage.through(iter([span])))
     assert caught.value.where == "f, row 1"
+
+
+def test_an_id_that_comes_back_after_many_others_is_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "KNOWN_IDS", 3000)
+    rng = np.random.default_rng(2)
+    ids = np.concatenate([np.arange(9000), [5, 17]])
+    old = -rng.exponential(1.0, ids.size)
+    columns = {
+        "log_probs": old + rng.normal(0.0, 0.3, ids.size),
+        "old_log_probs": old,
+        "advantages": rng.normal(0.0, 1.0, ids.size),
+        "sequence_id": ids,
+    }
+    order = np.argsort(ids, kind="stable")
+    together = ppocli.evaluate(**{role: x[order] for role, x in columns.items()}, objective="gspo")
+    apart = ppocli.evaluate(**columns, objective="gspo", chunk_rows=2048)
+    assert apart.metrics["policy_loss"] == pytest.approx(together.metrics["policy_loss"], rel=2**-47)
