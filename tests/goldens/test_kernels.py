@@ -12,6 +12,7 @@ from goldens.rows import Row, arrays_of, close, tolerance
 
 import ppocli
 from ppocli.core.presets import preset
+from ppocli.core.spec import FRAMEWORK_ONLY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,8 @@ def test_row(folder: Path, row: Row) -> None:
     spec = preset(asked.like).loss_spec(asked.settings)
     if spec.denominator is not None or spec.loss_scale != 1.0:
         pytest.skip("divisors of a global batch are the preset's")
-    ours = ppocli.evaluate(**asked.arrays, **spec.to_dict()).metrics
+    settings = {name: one for name, one in spec.to_dict().items() if name not in FRAMEWORK_ONLY}
+    ours = ppocli.evaluate(**asked.arrays, **settings).metrics
     for peer, (name, factor) in OWN[row["function"]].items():
         want = row["outputs"][peer]
         if want == "NaN" or not comparable(row, arrays, name, spec.agg):
