@@ -37,8 +37,8 @@ def _llm(rng: np.random.Generator, spread: float) -> dict[str, Any]:
     return {
         "log_probs": np.minimum(_moved(rng, old, spread), 0.0).astype(np.float32),
         "old_log_probs": old.astype(np.float32),
-        "rollout_log_probs": (old + rng.normal(0, 0.005, old.shape)).astype(np.float32),
-        "ref_log_probs": (old + rng.normal(0, 0.05, old.shape)).astype(np.float32),
+        "rollout_log_probs": np.minimum(old + rng.normal(0, 0.005, old.shape), 0.0).astype(np.float32),
+        "ref_log_probs": np.minimum(old + rng.normal(0, 0.05, old.shape), 0.0).astype(np.float32),
         "advantages": advantages.astype(np.float32),
         "mask": np.arange(longest) < lengths[:, None],
         "group_id": np.repeat(np.arange(groups), answers),

@@ -330,7 +330,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
     from ppocli.engine.token_ids import with_token_ids
 
     passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
-    passes.only = run.only
+    passes.only, passes.several = run.only, len(run.paths) > 1
     if run.audit is not None:
         from ppocli.engine.audit_pass import Audit
 

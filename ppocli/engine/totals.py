@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SEQUENCE_SUM, SUM
+from ppocli.engine.data_checks import DataChecks
 from ppocli.kernels import layout, merge, sequence
 
 if TYPE_CHECKING:
@@ -207,6 +208,10 @@ class Totals:
     norm_fault : NormFault, optional
     suspects : mapping of name to Suspect
         Values at valid tokens that findings speak of.
+    checks : DataChecks
+        What the columns say about themselves and each other.
+    normal_scopes : (int, int), optional
+        Scopes of the normalisation whose advantages vary, and those of them that have mean 0 and deviation 1.
     n_null_groups : int
         Stored tokens without a group or a step; they count in no group metric.
     n_rejected : int
@@ -254,6 +259,8 @@ class Totals:
     micro_batches: Totals | None = None
     norm_fault: NormFault | None = None
     suspects: dict[str, Suspect] = field(default_factory=dict)
+    checks: DataChecks = field(default_factory=DataChecks)
+    normal_scopes: tuple[int, int] | None = None
 
     def merge(self, other: Totals, group_limit: int) -> None:
         """Add the totals of the next file."""
@@ -268,6 +275,7 @@ class Totals:
             self.first_bad.setdefault(role, place)
         for name, one in other.suspects.items():
             self.add_suspect(name, one.count, one.where)
+        self.checks.merge(other.checks)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
         for name in _COUNTS:
@@ -309,6 +317,8 @@ class Totals:
         """Add groups by key."""
         if other.groups is None:
             return
+        # A file's groups know their first row in the file; a run's in all of its files.
+        other.groups.states[: other.groups.n, sequence.FIRST_ROW] += self.n_rows
         self.n_groups_over |= other.n_groups_over
         if self.n_groups_over:
             self.groups = KeyedTable()

@@ -94,7 +94,7 @@ def test_damaged_files_through_the_command(
 
 
 def _said(done: subprocess.CompletedProcess[bytes], path: Path) -> dict[str, Any]:
-    """What a command printed, as the library would have answered; {"crash": ...} where it may not print that."""
+    """What a command printed, as the library would have answered; "crash" where it may not print that."""
     if done.returncode < 0:
         return {"death": done.returncode}
     text = done.stdout + done.stderr
