@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.engine.blocks import stored
+from ppocli.engine.blocks import stored, widened_half
 from ppocli.engine.scan import is_exact
 from ppocli.kernels import layout
 
@@ -26,15 +26,16 @@ NARROW = ("bfloat16", "float16")
 """Formats that may hold all values of a wider column; bfloat16 first, whose log-probs float16 often holds."""
 
 ONE_BLOCK_IN = 64
-"""A narrow column is looked at in every 64th block; any other is found out by the first."""
+"""How often a narrow column is looked at; any other is found out by the first block."""
 DISTINCT = 32
 """Fewer different values may be round numbers typed by hand."""
 
 ROUNDING = 1e-4
 """Share of |returns| + |values| by which the identity of a token may be off in float32."""
-RUN = 32 * layout.BLOCK
-PAIRS_IN, PAIR_BLOCKS, MOST_PAIRS = 16, 32, 1 << 18
-"""For a linear relation every 16th block of a file is kept, 32 at most, and so many tokens of a run."""
+TOGETHER = 8
+"""Blocks that are compared at a time: 64 kB of each column stay in the cache."""
+PAIR_BLOCKS, MOST_PAIRS = 32 * ONE_BLOCK_IN, 1 << 18
+"""Of so many blocks of a file every 64th is kept for a correlation, and so many tokens of a run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +81,10 @@ class Identity:
     Attributes
     ----------
     n, n_off : int
-        Tokens with all three finite, and those that are off by more than rounding.
+        Tokens with all three finite that were compared, and those that are off by more than rounding.
+    holds : bool, optional
+        Whether it holds at half of the first tokens of the file that is read, or more. If not, every 64th
+        block is compared.
     largest : float
         The largest |returns - advantages - values| of those that are off, at `where`.
     pairs : (2, n_pairs) float64
@@ -89,6 +93,7 @@ class Identity:
 
     n: int = 0
     n_off: int = 0
+    holds: bool | None = None
     largest: float = 0.0
     where: Place | None = None
     pairs: Floats = field(default_factory=lambda: np.zeros((2, 0)))
@@ -127,8 +132,7 @@ class DataChecks:
         roles = blocks.plan.roles
         prediction = next((role for role in ("old_values", "values") if role in roles), None)
         if prediction and {"advantages", "returns"} <= roles:
-            for start in range(0, blocks.span.n_tokens, RUN):
-                self._look_identity(prediction, blocks, start, place)
+            self._look_identity(prediction, blocks, place)
 
     def finish(self, where: Place) -> None:
         """Decide what the columns of a file are; `where` is its first row."""
@@ -160,34 +164,74 @@ class DataChecks:
             part = values[start:stop]
             column.add(part[np.isfinite(part) & blocks.counted(start, stop)])
 
-    def _look_identity(
-        self, prediction: str, blocks: Blocks, start: int, place: Callable[[int], Place]
+    def _look_identity(self, prediction: str, blocks: Blocks, place: Callable[[int], Place]) -> None:
+        """Compare returns with advantages + values: everywhere where the file begins so, else in a sample."""
+        one, first = self.identity, blocks.span.origin // layout.BLOCK
+        roles = "advantages", "returns", prediction
+        for block in range(-first % ONE_BLOCK_IN, min(blocks.n, PAIR_BLOCKS - first), ONE_BLOCK_IN):
+            advantages, difference, keep = _widened(blocks, roles, *blocks.tokens_of(block))
+            one.pairs = np.concatenate([one.pairs, np.stack([advantages[keep], difference[keep]])], axis=1)
+        block = 0
+        while block < blocks.n:
+            together = 1
+            if one.holds:
+                together = min(TOGETHER, blocks.n - block)
+            elif one.holds is False and (first + block) % ONE_BLOCK_IN:
+                block += -(first + block) % ONE_BLOCK_IN
+                continue
+            start, stop = blocks.tokens_of(block)[0], blocks.tokens_of(block + together - 1)[1]
+            n = _all_near(blocks, roles, start, stop) if one.holds else None
+            if n is None:
+                self._compare(blocks, roles, start, stop, place)
+            else:
+                one.n += n
+            block += together
+
+    def _compare(
+        self, blocks: Blocks, roles: tuple[str, ...], start: int, stop: int, place: Callable[[int], Place]
     ) -> None:
-        """Compare returns with advantages + values at some tokens."""
-        stop = min(start + RUN, blocks.span.n_tokens)
+        """Count and locate tokens that are off."""
         one = self.identity
-        advantages, returns, values = (
-            blocks.widened(role, start, stop) for role in ("advantages", "returns", prediction)
-        )
+        advantages, difference, counted = _widened(blocks, roles, start, stop)
         with np.errstate(invalid="ignore", over="ignore"):
-            difference = returns - values
             error = np.abs(difference - advantages)
-            counted = blocks.counted(start, stop) & np.isfinite(error)
-            off = (error > ROUNDING * (np.abs(returns) + np.abs(values))) & counted
-        one.n += int(np.count_nonzero(counted))
-        n_off = int(np.count_nonzero(off))
+            sizes = [np.abs(blocks.widened(role, start, stop)) for role in roles[1:]]
+            off = (error > ROUNDING * sizes[0] + ROUNDING * sizes[1]) & counted
+        n, n_off = int(np.count_nonzero(counted)), int(np.count_nonzero(off))
+        one.n += n
+        one.n_off += n_off
+        if one.holds is None and n:
+            one.holds = 2 * n_off <= n
         if n_off:
-            one.n_off += n_off
-            error[~off] = 0.0
-            at = int(error.argmax())
+            at = int(np.where(off, error, 0.0).argmax())
             if error[at] > one.largest:
                 one.largest, one.where = float(error[at]), place(blocks.span.origin + start + at)
-        for block in range((blocks.span.origin + start) // layout.BLOCK, PAIRS_IN * PAIR_BLOCKS):
-            a = block * layout.BLOCK - blocks.span.origin - start
-            if a >= stop - start:
-                break
-            if block % PAIRS_IN == 0:
-                part = slice(a, a + layout.BLOCK)
-                keep = counted[part]
-                pairs = np.stack([advantages[part][keep], difference[part][keep]])
-                one.pairs = np.concatenate([one.pairs, pairs], axis=1)
+
+
+def _widened(
+    blocks: Blocks, roles: tuple[str, ...], start: int, stop: int
+) -> tuple[Floats, Floats, np.typing.NDArray[np.bool_]]:
+    """Return advantages, returns - values, and which tokens count and have all three."""
+    advantages, returns, values = (blocks.widened(role, start, stop) for role in roles)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = returns - values
+        counted = blocks.counted(start, stop) & np.isfinite(difference - advantages)
+    return advantages, difference, counted
+
+
+def _all_near(blocks: Blocks, roles: tuple[str, ...], start: int, stop: int) -> int | None:
+    """Return how many tokens count if all are surely near enough, in the columns' own arithmetic; else None.
+
+    Half of what is allowed is 2^-14.3 of |returns| + |values|, far above the rounding of float32.
+    """
+    advantages, returns, values = (widened_half(stored(blocks.span, role)[start:stop]) for role in roles)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = returns - values
+        error -= advantages
+        np.abs(error, out=error)
+        allowed = np.abs(returns)
+        allowed += np.abs(values)
+        allowed *= error.dtype.type(0.5 * ROUNDING)
+        # False for NaN, and where the sum of the sizes overflows.
+        near = bool((error <= allowed).all()) and bool(np.isfinite(allowed.max()))
+    return int(np.count_nonzero(blocks.counted(start, stop))) if near else None

@@ -224,7 +224,7 @@ def _identity(s: Summary) -> Iterator[Finding]:
     if correlation < LINEAR and values == "old_values":
         message = (
             f"returns - old_values are other numbers than the advantages at {one.n_off:,} of {one.n:,} "
-            f"tokens, by up to {one.largest:.6g}; their correlation is {correlation:.2f}"
+            f"tokens compared, by up to {one.largest:.6g}; their correlation is {correlation:.2f}"
         )
         yield RULES["PPO410"].found(one.n_off, message, one.where)
 
@@ -232,8 +232,10 @@ def _identity(s: Summary) -> Iterator[Finding]:
 def _correlation(one: Identity) -> float:
     """Return that of the advantages with returns - values in the sample; 0 where one side does not vary."""
     a, d = one.pairs - one.pairs.mean(axis=1, keepdims=True) if one.pairs.size else one.pairs
-    size = math.sqrt(float(a @ a)) * math.sqrt(float(d @ d))
-    return float(a @ d) / size if size > 0.0 else 0.0
+    # Not a dot product: BLAS would start threads, whose number decides the order of the sum.
+    aa, dd, ad = (float((x * y).sum()) for x, y in ((a, a), (d, d), (a, d)))
+    size = math.sqrt(aa) * math.sqrt(dd)
+    return ad / size if size > 0.0 else 0.0
 
 
 def _narrow(s: Summary) -> Iterator[Finding]:

@@ -270,9 +270,9 @@ def test_advantages_of_another_rollout_are_told_from_normalised_ones() -> None:
     assert found("PPO410", {**good, "advantages": bfloat16(adv), "returns": bfloat16(good["returns"])}) == []
     (one,) = found("PPO410", {**good, "advantages": adv[::-1].copy()})
     assert (one.severity, one.where is not None) == ("info", True)
-    off = int((np.abs(good["returns"] - adv[::-1] - good["old_values"]) > 0.01).sum())
-    assert abs(one.count - off) <= 10
-    assert "other numbers than the advantages" in one.message
+    off = int((np.abs(good["returns"] - adv[::-1] - good["old_values"]) > 0.01)[:2048].sum())
+    assert off <= one.count <= 2048  # the first block of 64
+    assert f"other numbers than the advantages at {one.count:,} of 2,048 tokens compared" in one.message
     # `values` may be those of the updated critic: then nothing follows.
     values = {**good, "advantages": adv[::-1].copy(), "values": good["old_values"]}
     del values["old_values"]
