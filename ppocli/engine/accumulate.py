@@ -145,6 +145,7 @@ class FileAccumulator:
         for role in LOSS_ROLES:
             if role in span.arrays:
                 where = where[np.isfinite(widened(stored(span, role)[where]))]
+        self.totals.n_undefined += where.size
         for name, array in TERMS:
             self._add_kinds(name, span.arrays[array][where])
         _flag(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))

@@ -13,6 +13,7 @@ from ppocli.engine.advantages import AdvantageScopes
 from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
 from ppocli.engine.measures import MeasureSet, Wanted
+from ppocli.engine.norm_fault import NormFault
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.policy import Job, PolicyStage, check_loss
 from ppocli.engine.reading import ReadAgain, chunk_tokens_for
@@ -20,7 +21,7 @@ from ppocli.engine.repeats import RepeatedIds, RowIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
-from ppocli.engine.totals import NormFault, Plan, Totals, make_plan
+from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.windows import Interleaved, NotTogether, Windows
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError

@@ -17,8 +17,9 @@ from ppocli.kernels import layout, merge, sequence
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ppocli.core.report import Nonfinite, Place
+    from ppocli.core.report import Place
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.norm_fault import NormFault
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,6 +111,7 @@ _COUNTS = (
     "n_null_ids",
     "n_null_groups",
     "n_rejected",
+    "n_undefined",
     "n_stored_sequences",
 )
 
@@ -150,24 +152,6 @@ class KeyedTable:
             values[: rows.size] = values[rows]
         self.n = rows.size
         sequence.rebuild(self.slots, self.keys, self.n)
-
-
-@dataclass(frozen=True, slots=True)
-class NormFault:
-    """Why the normalised advantage of no token can be said.
-
-    Attributes
-    ----------
-    reason : str
-    nonfinite : {"nan"}, optional
-        What float64 arithmetic makes of every normalised advantage. None: something finite.
-    has_twin : bool
-        The finite advantages alone can be normalised, by themselves.
-    """
-
-    reason: str
-    nonfinite: Nonfinite | None
-    has_twin: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +200,8 @@ class Totals:
         Stored tokens without a group or a step; they count in no group metric.
     n_rejected : int
         Valid tokens that a rule of `rollout_rs` dropped; they are masked from there on.
+    n_undefined : int
+        Valid tokens with finite columns whose advantage cannot be normalised.
     n_stored_sequences : int
         Sequences, those without a valid token and rows without a token included.
     no_groups : str, optional
@@ -252,6 +238,7 @@ class Totals:
     n_null_ids: int = 0
     n_null_groups: int = 0
     n_rejected: int = 0
+    n_undefined: int = 0
     n_stored_sequences: int = 0
     no_groups: str | None = None
     n_groups_over: bool = False
