@@ -17,7 +17,7 @@ from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, RunOptions, Sources, WritingOptions
 from ppocli.cli.output import plan
 from ppocli.cli.settings import Configuration
-from ppocli.errors import EmptyInput, InputError, UsageProblem
+from ppocli.errors import EmptyInput, InputError, StorageError, UsageProblem
 from ppocli.render.check_formats import (
     CHECK_FORMATS,
     CHECK_SUFFIXES,
@@ -109,7 +109,7 @@ def run(
     )
     try:
         report = asked.judged(output)
-    except (InputError, EmptyInput) as problem:
+    except (InputError, StorageError, EmptyInput) as problem:
         _deliver_failure(destination, problem, sources.paths)
         raise
     destination.deliver(

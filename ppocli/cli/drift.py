@@ -15,6 +15,7 @@ from ppocli.cli.failures import notice
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
 from ppocli.core.drift_options import DriftOptions
+from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
 from ppocli.render.formats import drift_text
@@ -47,7 +48,8 @@ class Compared:
     path_a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="A file, a folder or a quoted pattern that holds both columns, or side a."
+            metavar="A",
+            help="A file, a folder, a quoted pattern or a URL that holds both columns, or side a.",
         ),
     ]
     path_b: Annotated[
@@ -175,7 +177,7 @@ def run(
     """Compare, write the result, return the exit code."""
     options, reading = pairs.drift_options(two=compared.path_b is not None), data.read_options()
     execution.check()
-    paths = [compared.path_a, *([compared.path_b] if compared.path_b is not None else [])]
+    paths = [addressed(path) for path in (compared.path_a, compared.path_b) if path is not None]
     destination = plan(output, paths, silent=execution.is_silent)
 
     from ppocli.engine.drift import drift_files

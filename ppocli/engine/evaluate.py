@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
@@ -17,7 +16,7 @@ from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec, check_without_preset, choose
-from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
+from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings, total_bytes
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Run:
 
     def total_bytes(self) -> int:
         """Return the size of all inputs, as far as they are files."""
-        return sum(file.stat().st_size for file in map(Path, self.paths) if file.is_file())
+        return total_bytes(self.paths)
 
     def openers_by_path(self) -> dict[str, Callable[[], Reader]]:
         """Return how each input is opened again."""
