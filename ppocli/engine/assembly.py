@@ -18,11 +18,12 @@ from ppocli.engine.passes import Passes
 from ppocli.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ppocli.engine.drift_passes import ShortForm
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
+    from ppocli.engine.measures import MeasureSet
     from ppocli.engine.summary import Summary
     from ppocli.engine.totals import Totals
 
@@ -30,14 +31,22 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Where inputs are evaluated, if not here: elsewhere, or already."""
 
-    finds_token_ids: bool
-    """Places come with their token ids."""
+    @property
+    def finds_token_ids(self) -> bool:
+        """Whether places come with their token ids."""
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the report says of the run."""
 
     def statistics(self) -> Totals:
         """Return the totals of the valid advantages of all inputs, merged in order."""
 
-    def parts(self) -> Iterator[tuple[int, FilePart | InputError]]:
-        """Yield what was found in each input, or why it cannot be read, in order."""
+    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
+        """Yield what was found in each input, or why it cannot be read, in order.
+
+        `sets`: the measures of the run.
+        """
 
 
 class Assembly:
@@ -114,6 +123,7 @@ class Assembly:
                 "threads": self.threads,
                 "python": platform.python_version(),
                 "machine": platform.machine(),
+                **(self.engine.said if self.engine is not None else {}),
             },
             drift=drift,
             audit=passes.audit.result() if passes.audit is not None else None,
@@ -145,7 +155,7 @@ class Assembly:
 
     def _take(self, engine: Engine) -> None:
         """Take the parts that were found elsewhere."""
-        for index, part in engine.parts():
+        for index, part in engine.parts(self.passes.job.sets):
             if isinstance(part, InputError):
                 self.passes.skip(self.run, self.run.paths[index], part)
                 continue

@@ -148,10 +148,9 @@ class ShortForm:
     """What `eval` says of the trainer against the sampler, over inputs or parts of them."""
 
     def __init__(self, work: Workspaces) -> None:
-        from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
-        from ppocli.engine.pair_totals import PairPlan, PairTotals
+        from ppocli.engine.pair_totals import PairTotals
 
-        self.plan = PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
+        self.plan = short_plan()
         self._total, self._work, self._without = PairTotals.of(self.plan), work, ""
 
     def is_in(self, report: InputReport) -> bool:
@@ -190,6 +189,14 @@ class ShortForm:
 
         s = summarise_pair(totals, self.plan, (None, None, None))
         return {"a": self.plan.a, "b": self.plan.b, "metrics": s.metrics, "nulls": s.nulls}
+
+
+def short_plan() -> PairPlan:
+    """Return what the short form compares."""
+    from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+    from ppocli.engine.pair_totals import PairPlan
+
+    return PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
 
 
 def read_pair(short: ShortForm, reader: Reader, chunk_tokens: int | None) -> PairTotals | None:

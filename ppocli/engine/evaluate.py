@@ -45,6 +45,8 @@ class Run:
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
     engine: Engine | None = None
+    options: ReadOptions | None = None
+    required_roles: Sequence[str] = MAIN_ROLES
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
@@ -97,6 +99,7 @@ def evaluate_files(
     like: str | None = None,
     audit: AuditOptions | None = None,
     only: Collection[str] | None = None,
+    engine: Callable[[Run, int], Engine] | None = None,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -126,6 +129,8 @@ def evaluate_files(
         Also recompute the loss in other precisions.
     only : collection of str, optional
         Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
+    engine : callable, optional
+        Takes the run and `worst`, and returns where inputs are evaluated instead of here.
 
     Returns
     -------
@@ -149,6 +154,8 @@ def evaluate_files(
         like=None if like is None else preset(like),
     )
     run.audit, run.only = audit, only
+    if engine is not None:
+        run.engine = engine(run, worst)
     return _evaluate(run, by, worst, threads, allow_empty)
 
 
@@ -185,6 +192,8 @@ def files_run(
         reading=reading_settings(wanted),
         skipped=list(skipped),
         like=like,
+        options=wanted,
+        required_roles=required_roles,
     )
 
 
