@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ppocli.cli.declare import DATA, OUTPUT, flag, word_option
+from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.eval import notices
 from ppocli.cli.failures import notice
 
@@ -96,13 +97,14 @@ def run(
     gating: GateOptions,
     output: CheckOutput,
     execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Judge the files, write the result, return the exit code."""
     if data.skip_bad:
         raise UsageProblem(
             "a gate judges every file, so it takes no --skip-bad", hint="ppocli eval can pass over files"
         )
-    asked = _Asked(sources.paths, objective, data, gating, execution)
+    asked = _Asked(sources.paths, objective, data, gating, execution, engine)
     read = [*sources.paths, *([gating.baseline] if gating.baseline is not None else [])]
     destination = plan(
         output, read, silent=execution.is_silent, formats=CHECK_FORMATS, suffixes=CHECK_SUFFIXES
@@ -130,8 +132,9 @@ class _Asked:
         data: DataOptions,
         gating: GateOptions,
         execution: RunOptions,
+        engine: EngineOptions,
     ) -> None:
-        self.paths, self.data, self.execution = paths, data, execution
+        self.paths, self.data, self.execution, self.engine = paths, data, execution, engine
         self.spec, self.reading = objective.loss_spec(), data.read_options()
         settings = execution.config or Configuration()
         self.like = objective.like
@@ -139,6 +142,12 @@ class _Asked:
         self.gate = gating.gate(settings, allow_empty=data.allow_empty, extra=extra)
         self.baseline = gating.baseline
         execution.check()
+        engine.check()
+        if engine.engine == "ray" and self.gate.by == "step":
+            raise UsageProblem(
+                "--by step reads all files in one process, so it takes no --engine ray",
+                hint="leave out one of the two",
+            )
 
     def judged(self, output: CheckOutput) -> CheckReport:
         """Read and judge."""
@@ -170,17 +179,19 @@ class _Asked:
         look = look_at(sys.stderr, color=output.color)
         progress = progress_for(self.execution.progress, look, quiet=self.execution.is_quiet)
         try:
-            report = evaluate_files(
-                self.paths,
-                self.spec,
-                self.reading,
-                by="file" if self.gate.by == "file" else "total",
-                threads=self.execution.threads,
-                chunk_rows=self.execution.chunk_rows,
-                allow_empty=self.data.allow_empty,
-                progress=progress,
-                like=self.like,
-            )
+            with self.engine.cluster(self.execution.threads, progress) as cluster:
+                report = evaluate_files(
+                    self.paths,
+                    self.spec,
+                    self.reading,
+                    by="file" if self.gate.by == "file" else "total",
+                    threads=self.execution.threads,
+                    chunk_rows=self.execution.chunk_rows,
+                    allow_empty=self.data.allow_empty,
+                    progress=progress,
+                    like=self.like,
+                    **engine_settings(cluster),
+                )
             if self.gate.by == "step" and report.metrics["n_tokens"]:
                 report = replace(report, groups=self._steps(progress))
         finally:

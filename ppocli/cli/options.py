@@ -207,7 +207,7 @@ class WritingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions(WritingOptions):
+class SortedOutput(WritingOptions):
     """The same, and which rows the tables have."""
 
     by: Annotated[
@@ -226,6 +226,12 @@ class OutputOptions(WritingOptions):
             "explained_variance the smallest).",
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions(SortedOutput):
+    """The same, and how many of the worst tokens are listed."""
+
     worst: Annotated[
         int,
         whole_option(

@@ -97,6 +97,7 @@ def plan(
     silent: bool = False,
     formats: Sequence[str] = FORMATS,
     suffixes: Mapping[str, str] = SUFFIXES,
+    more: Iterable[tuple[str, str]] = (),
 ) -> Destination:
     """Check everything about the output before anything is read.
 
@@ -106,6 +107,8 @@ def plan(
         Paths that are going to be read, and so are never written.
     formats, suffixes
         What `-f` takes, and the formats of `--export` by suffix.
+    more : iterable of (path, format)
+        Files that other options ask for.
 
     Raises
     ------
@@ -121,6 +124,7 @@ def plan(
         raise UsageProblem(f"--digits is a whole number from 1 to 17, not {options.digits}")
     file = Path(options.output) if options.output not in (None, STANDARD_OUTPUT) else None
     exports = [(Path(text), _format_of(text, suffixes)) for text in options.export or ()]
+    exports += [(Path(text), name) for text, name in more]
     taken = {os.path.realpath(path): path for path in inputs}
     for path in [*([file] if file is not None else []), *(path for path, _ in exports)]:
         check_target(path, force=options.force)

@@ -195,7 +195,9 @@ class _Run:
                     self._evaluate(step, span)
             self._merge(key, step, report.path)
             if step.drift is not None:
-                self.drift[key].merge(step.drift, self._n_read, step.n_rows)
+                pair = step.drift.finish()
+                pair.n_rows = step.n_rows
+                self.drift[key].merge(report.path, pair, self._n_read)
         self._n_read += 1
 
     def _begin(self, steps: dict[Key, _Step], key: Key, plan: Plan, report: InputReport) -> _Step:
