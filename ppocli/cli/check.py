@@ -202,11 +202,17 @@ class _Asked:
 
     def _steps(self, progress: Progress) -> tuple[Group, ...]:
         """Evaluate each step."""
-        from ppocli.engine.by_step import groups_by_step
+        from ppocli.engine.by_group import groups_by
 
         threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
-        return groups_by_step(
-            self.paths, self.spec, self.reading, threads=threads, chunk_rows=chunk_rows, progress=progress
+        return groups_by(
+            self.gate.by,
+            self.paths,
+            self.spec,
+            self.reading,
+            threads=threads,
+            chunk_rows=chunk_rows,
+            progress=progress,
         )
 
 

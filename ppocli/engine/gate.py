@@ -111,12 +111,12 @@ def _evaluated(source: Any, by: str, allow_empty: bool, settings: dict[str, Any]
         raise UsageProblem("limits are judged by step for files, not for arrays", hint="by='total'")
     report = evaluate(source, allow_empty=allow_empty, by="total", **settings)
     if report.metrics["n_tokens"]:
-        from ppocli.engine.by_step import groups_by_step
+        from ppocli.engine.by_group import groups_by
 
         spec, options, others = split_settings(dict(settings))
         paths = [source] if isinstance(source, (str, os.PathLike)) else source
         run = {name: others[name] for name in ("threads", "chunk_rows", "progress") if name in others}
-        groups = groups_by_step([os.fspath(path) for path in paths], spec, options, **run)
+        groups = groups_by(by, [os.fspath(path) for path in paths], spec, options, **run)
         report = replace(report, groups=groups)
     return report.to_dict()
 
