@@ -45,9 +45,7 @@ class SynthOptions:
     tokens: Annotated[
         int, whole_option(DATA, "--tokens", "Tokens of the longest sequence, at least 32. Default 64.")
     ] = 64
-    seed: Annotated[
-        int, whole_option(DATA, "--seed", "The same seed gives the same file. Default 0.")
-    ] = 0
+    seed: Annotated[int, whole_option(DATA, "--seed", "The same seed gives the same file. Default 0.")] = 0
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", metavar="FILE", help="The Parquet file.", rich_help_panel=OUTPUT),

@@ -321,6 +321,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
     start_kernels(run, threads)
 
     from ppocli.engine.aggregates import over_horizon
+    from ppocli.engine.audit_findings import find_audited
     from ppocli.engine.correction import put_correction
     from ppocli.engine.drift_passes import known_kl
     from ppocli.engine.findings import find
@@ -362,6 +363,8 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
     if horizon:
         groups = [replace(one, metrics=over_horizon(one.metrics, run.spec.agg, horizon)) for one in groups]
     drift, groups = _drift(run, groups)
+    audit = passes.audit.result() if passes.audit is not None else None
+    findings = find(total, run.spec, run.inputs, passes.repeats, known_kl(drift))
     code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
     whole_report = EvalReport(
         settings={
@@ -376,7 +379,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
         metrics=whole.metrics,
         nulls=whole.nulls,
         places=whole.places,
-        findings=find(total, run.spec, run.inputs, passes.repeats, known_kl(drift)),
+        findings=(*findings, *(find_audited(audit) if audit is not None else ())),
         groups=tuple(groups),
         worst=passes.worst.found(),
         like=_like(run, passes, whole),
@@ -388,7 +391,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
             "machine": platform.machine(),
         },
         drift=drift,
-        audit=passes.audit.result() if passes.audit is not None else None,
+        audit=audit,
     )
     return with_token_ids(whole_report, run.openers_by_path())
 

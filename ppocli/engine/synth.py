@@ -68,10 +68,8 @@ PATHOLOGIES: dict[str, Pathology] = {
     "overflow": Pathology("PPO102", "ratios of exp(12), more than float16 holds", batches.overflow),
     "clamp-bound": Pathology("PPO103", "log-ratios clamped to exactly +-10", batches.clamp_bound),
     "far-apart": Pathology("PPO104", "tokens 24 nats less likely than they were", batches.far),
-    "clamped": Pathology(
-        "PPO105", "log-ratios for --log-ratio-clamp 0.2 to hold", batches.batch, _CLAMPED
-    ),
-    "bfloat16": Pathology("PPO201", "log-probs stored in bfloat16", batches.bfloat16, _AUDIT),
+    "clamped": Pathology("PPO105", "log-ratios for --log-ratio-clamp 0.2 to hold", batches.batch, _CLAMPED),
+    "bfloat16": Pathology("PPO201", "log-probs stored in bfloat16", batches.bfloat16),
     "clip-flips": Pathology("PPO202", "ratios next to the clip bounds", batches.near_the_bounds, _AUDIT),
     "small-steps": Pathology("PPO203", "a policy that moved by 0.001 nats", batches.small_steps, _AUDIT),
     "tiny-kl": Pathology("PPO210", "a policy that moved by 1e-5 nats", batches.tiny_kl),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppocli.engine.synth_pairs import as_bfloat16, as_float32, healthy, noise
+from ppocli.engine.synth_pairs import as_bfloat16, healthy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,11 +30,10 @@ SPREAD, LITTLE = 0.1, 0.02
 def batch(
     rng: np.random.Generator, sequences: int, tokens: int, spread: float = SPREAD, pair: Maker = healthy
 ) -> Columns:
-    """Answers to a few prompts, rewards 0 and 1, advantages relative to the group, a critic.
+    """Make answers to a few prompts, rewards 0 and 1, advantages relative to the group, a critic.
 
-    The policy has moved by log-ratios whose mean is -s^2 / 2, so that the mean ratio is 1, as it is in
-    expectation under the old policy; s is `spread`, less where the policy is sure. Old and rollout log-probs
-    are those of `pair`.
+    The policy has moved by log-ratios of about `spread`, less where it is sure of the token. Old and rollout
+    log-probs are those of `pair`.
     """
     old, rollout = pair(rng, sequences, tokens)
     group_id = np.arange(sequences) // ANSWERS
@@ -58,13 +57,17 @@ def batch(
 
 
 def moved(rng: np.random.Generator, old: Floats, spread: float) -> Floats:
-    """Log-probs after an update: heavier tails than a Gaussian's, as in practice."""
-    scale = spread * np.sqrt(np.maximum(-np.expm1(np.minimum(old, 0.0)), 1e-6))
-    return np.minimum(old + rng.standard_t(8, old.shape) * scale / math.sqrt(8 / 6) - scale**2 / 2, -1e-7)
+    """Return log-probs after an update that adds d to a token's logit: p exp(d) / (1 - p + p exp(d)).
+
+    d has heavier tails than a Gaussian, as in practice, and the standard deviation `spread`.
+    """
+    d = rng.standard_t(8, old.shape) * spread / math.sqrt(8 / 6) - spread**2 / 2
+    new: Floats = np.minimum(old + d - np.log1p(np.exp(old) * np.expm1(d)), -1e-7)
+    return new
 
 
 def relative(rewards: Floats, group_id: NDArray[np.int64]) -> Floats:
-    """Rewards minus the mean of their group, over its deviation."""
+    """Return rewards minus the mean of their group, over its deviation."""
     out = np.empty(rewards.size)
     for group in np.unique(group_id):
         mine = rewards[group_id == group]
@@ -81,7 +84,7 @@ def some(rng: np.random.Generator, mask: Bools, share: float, least: int = 8) ->
 
 
 def alternating(hit: Bools) -> Floats:
-    """+1 and -1 in turn at what is marked, 0 elsewhere."""
+    """Return +1 and -1 in turn at what is marked, 0 elsewhere."""
     out = np.zeros(hit.shape)
     out[hit] = np.where(np.arange(int(hit.sum())) % 2, -1.0, 1.0)
     return out
@@ -100,27 +103,27 @@ def move(columns: Columns, hit: Bools, log_ratio: Any, high: float = -0.5) -> Co
 
 
 def nan(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Some log-probs are NaN."""
+    """Make some log-probs NaN."""
     c = batch(rng, sequences, tokens)
     return {**c, "log_probs": np.where(some(rng, c["mask"], 0.0, 3), np.nan, c["log_probs"])}
 
 
 def overflow(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Some tokens have become likelier by a factor of exp(12), which float16 cannot hold."""
+    """Make some tokens likelier by a factor of exp(12), which float16 cannot hold."""
     c = batch(rng, sequences, tokens)
     hit = some(rng, c["mask"], 0.005)
     return move(c, hit, 12.0 + 0.2 * alternating(hit))
 
 
 def clamp_bound(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Some log-ratios stand exactly at the +-10 that a trainer clamped them to."""
+    """Put some log-ratios exactly at the +-10 that a trainer clamps them to."""
     c = batch(rng, sequences, tokens)
     hit = some(rng, c["mask"], 0.005)
     return move(c, hit, 10.0 * alternating(hit))  # -0.5 and -10.5: exact
 
 
 def far(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Some tokens have become unlikely by 24 nats: another token's log-prob."""
+    """Make some tokens less likely by 24 nats: the log-probs of other tokens."""
     c = batch(rng, sequences, tokens)
     hit = some(rng, c["mask"], 0.005)
     return move(c, hit, -24.0 + 0.2 * alternating(hit))
@@ -130,13 +133,13 @@ def far(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
 
 
 def bfloat16(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """All log-probs were rounded to bfloat16."""
+    """Round all log-probs to bfloat16."""
     c = batch(rng, sequences, tokens)
     return {role: as_bfloat16(values) if role.endswith("log_probs") else values for role, values in c.items()}
 
 
 def near_the_bounds(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Many ratios are so near to 0.8 and 1.2 that rounding the log-probs moves them across."""
+    """Put many ratios so near to 0.8 and 1.2 that rounding the log-probs moves them across."""
     c = batch(rng, sequences, tokens)
     # Log-probs around -2, where steps of bfloat16 are 2^-7 and of float16 2^-9, larger than +-0.0005.
     sides = alternating(some(rng, c["mask"], 0.3))
@@ -145,14 +148,14 @@ def near_the_bounds(rng: np.random.Generator, sequences: int, tokens: int) -> Co
 
 
 def small_steps(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """The policy has moved by about 0.001 nats, less than the steps of bfloat16."""
+    """Move the policy by about 0.001 nats, less than the steps of bfloat16."""
     c = batch(rng, sequences, tokens)
     old = np.minimum(c["old_log_probs"], -0.5)
     return {**c, "old_log_probs": old, "log_probs": old + rng.normal(0.0, 1e-3, old.shape)}
 
 
 def tiny_kl(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """The policy has moved by 1e-5 nats: k3 in float32 is rounding."""
+    """Move the policy by 1e-5 nats: k3 in float32 is rounding."""
     c = batch(rng, sequences, tokens)
     old = np.minimum(c["old_log_probs"], -1e-3)
     return {**c, "old_log_probs": old, "log_probs": old + 1e-5 * rng.choice([-1.0, 1.0], old.shape)}
@@ -162,7 +165,7 @@ def tiny_kl(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
 
 
 def idle_clip(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """old_log_probs were computed again with the weights that are trained; the sampler's are older."""
+    """Recompute old_log_probs with the weights that are trained; the sampler's are older."""
     c = batch(rng, sequences, tokens)
     old = c["old_log_probs"]
     rollout = np.minimum(old + rng.normal(0.0, 0.5, old.shape), -1e-7)
@@ -170,26 +173,26 @@ def idle_clip(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
 
 
 def one_token(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """One token has become likelier by a factor of exp(9)."""
+    """Make one token likelier by a factor of exp(9)."""
     c = batch(rng, sequences, tokens, LITTLE)
     return move(c, some(rng, c["mask"], 0.0, 1), 9.0)
 
 
 def zero_advantages(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """All answers of every group have the same reward."""
+    """Give all answers of every group the same reward."""
     c = batch(rng, sequences, tokens)
     return {**c, "rewards": np.ones(sequences), "advantages": np.zeros(sequences)}
 
 
 def one_sided(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Every token is less likely by about 0.3 nats than it was."""
+    """Make every token less likely by about 0.3 nats."""
     c = batch(rng, sequences, tokens)
     new = c["old_log_probs"] - 0.3 + rng.normal(0.0, 0.02, c["mask"].shape)
     return {**c, "log_probs": new}
 
 
 def constant_returns(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """The column of returns was never filled."""
+    """Leave the column of returns at what it was filled with at first."""
     c = batch(rng, sequences, tokens)
     return {**c, "returns": np.full(c["mask"].shape, 0.5)}
 
@@ -198,25 +201,25 @@ def constant_returns(rng: np.random.Generator, sequences: int, tokens: int) -> C
 
 
 def masked_sequences(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Every eighth sequence is masked throughout."""
+    """Mask every eighth sequence throughout."""
     c = batch(rng, sequences, tokens)
     return {**c, "mask": c["mask"] & (np.arange(sequences) % 8 != 3)[:, None]}
 
 
 def placeholder(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Some log-probs are missing, and hold -100."""
+    """Write -100 for some log-probs."""
     c = batch(rng, sequences, tokens)
     return {**c, "log_probs": np.where(some(rng, c["mask"], 0.01), -100.0, c["log_probs"])}
 
 
 def negated(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """The columns hold minus the log-prob."""
+    """Store minus the log-probs."""
     c = batch(rng, sequences, tokens)
     return {role: -values if role.endswith("log_probs") else values for role, values in c.items()}
 
 
 def padding(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
-    """Padding, where all is 0, is not masked."""
+    """Fill the padding with 0, and leave it unmasked."""
     c = batch(rng, sequences, tokens)
     inside = c["mask"]
     per_token = {role: values for role, values in c.items() if values.ndim == 2}

@@ -26,7 +26,7 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 def sampled(rng: np.random.Generator, sequences: int, tokens: int, temperature: float = 1.0) -> Pair:
-    """Log-probs of tokens that a sampler drew, confident and unsure ones: of the model, and of the sampler.
+    """Draw tokens, confident and unsure ones; return the log-probs of the model and of the sampler.
 
     The sampler divides the logits by `temperature`. One sequence at a time, so that memory stays small.
     """
@@ -54,63 +54,63 @@ def as_bfloat16(values: Floats) -> Floats:
 
 
 def noise(rng: np.random.Generator, b: Floats) -> Floats:
-    """Rounding noise of two engines: a few hundredths of a nat, larger for unlikely tokens, heavy tails."""
+    """Add the rounding noise of two engines: hundredths of a nat, more for unlikely tokens."""
     scale = 0.01 * rng.uniform(0.5, 2.0)
     return np.minimum(b + scale * (0.3 + np.sqrt(-b)) * rng.standard_t(6, b.shape), -1e-7)
 
 
 def healthy(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """Two engines that differ by rounding only."""
+    """Let two engines differ by rounding only."""
     b = sampled(rng, sequences, tokens)[1]
     return noise(rng, b), b
 
 
 def offset(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """The sampler renormalises over the set that top-p keeps."""
+    """Let the sampler renormalise over the set that top-p keeps."""
     a, b = healthy(rng, sequences, tokens)
-    return a - rng.uniform(0.05, 0.4), b
+    return a - rng.uniform(0.1, 0.4), b
 
 
 def temperature(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """The sampler divides logits by a temperature, the trainer does not."""
+    """Let the sampler divide the logits by a temperature, and the trainer not."""
     model, b = sampled(rng, sequences, tokens, float(rng.choice([0.8, 0.9, 1.1, 1.25, 1.5])))
     return np.minimum(model + rng.normal(0.0, 0.005, model.shape), -1e-7), b
 
 
 def shift(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """One column is late by a token."""
+    """Let one column be late by a token."""
     a, b = healthy(rng, sequences, tokens)
     return (a, np.roll(b, 1, axis=1)) if rng.random() < 0.5 else (np.roll(a, 1, axis=1), b)
 
 
 def zero_fill(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """Some of the sampler's log-probs are missing and were filled with 0."""
+    """Fill some of the sampler's log-probs with 0, as if they were missing."""
     a, b = healthy(rng, sequences, tokens)
     return a, np.where(rng.random(b.shape) < 0.05, 0.0, b)
 
 
 def placeholder(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """Some of the sampler's log-probs are missing and hold a placeholder."""
+    """Write a placeholder for some of the sampler's log-probs."""
     a, b = healthy(rng, sequences, tokens)
     value = float(rng.choice([-9999.0, -100.0, -1000.0, 1.0]))
     return a, np.where(rng.random(b.shape) < 0.02, value, b)
 
 
 def bfloat16(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """One side was stored in bfloat16."""
+    """Store one side in bfloat16."""
     a = sampled(rng, sequences, tokens)[0]
     both = a, as_bfloat16(a)
     return both if rng.random() < 0.5 else both[::-1]
 
 
 def clamp(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """The sampler holds log-probs above a bound."""
+    """Let the sampler hold its log-probs above a bound."""
     a, b = healthy(rng, sequences, tokens)
     return a, np.maximum(b, float(np.float32(np.quantile(b, 0.05))))
 
 
 def stale(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """The sampler has older weights: it is sure of some tokens that the trainer finds unlikely."""
+    """Give the sampler older weights: it is sure of some tokens that the trainer finds unlikely."""
     a, b = healthy(rng, sequences, tokens)
     hit = rng.random(b.shape) < 0.02
     a = np.where(hit, -rng.uniform(2.5, 6.0, b.shape), a)
@@ -118,10 +118,10 @@ def stale(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
 
 
 def few_sequences(rng: np.random.Generator, sequences: int, tokens: int) -> Pair:
-    """One of 25 sequences, or two of 60, was scored with other weights."""
+    """Score one of 25 sequences with other weights."""
     a, b = healthy(rng, sequences, tokens)
     for row in rng.choice(sequences, max(1, sequences // 25), replace=False):
-        a[row] = np.minimum(b[row] + rng.normal(0.0, 1.5, tokens), -1e-3)
+        a[row] = np.minimum(b[row] + rng.normal(0.0, 3.0, tokens), -1e-3)
     return a, b
 
 
