@@ -57,7 +57,6 @@ RULES: dict[str, Rule] = {
             "a value at a valid token is missing or not finite",
             "look at the first place; mask the token if it should not count; *_finite leaves it out",
             "none: whatever needs such a value has no result",
-            "null, NaN, inf or -inf at a valid token, in a column that a metric uses",
         ),
         Rule(
             "PPO102",
