@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.audit_options import AuditInPassing  # noqa: TC001
+from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.failures import notice
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, Sources  # noqa: TC001
@@ -45,12 +46,14 @@ def run(
     sources: Sources,
     data: DataOptions,
     objective: ObjectiveOptions,
+    weights: CapOptions,
     auditing: AuditInPassing,
     output: OutputOptions,
     execution: RunOptions,
 ) -> int:
     """Evaluate the files, write the result, return the exit code."""
     spec, reading, audit = objective.loss_spec(), data.read_options(), auditing.audit_options()
+    caps = weights.caps()
     execution.check()
     check_rows(output)
     destination = plan(output, sources.paths, silent=execution.is_silent)
@@ -73,6 +76,7 @@ def run(
             progress=progress,
             like=objective.like,
             audit=audit,
+            caps=caps,
         )
     finally:
         progress.finish()

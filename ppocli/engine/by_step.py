@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.chunk import Chunk, Column, IdCoder, Ids, ReadOptions
-from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B, NO_CAPS, DriftCaps
 from ppocli.core.partials import COLUMNS
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.report import Group
@@ -96,12 +96,13 @@ def groups_by_step(
     threads: int | None = None,
     chunk_rows: int | None = None,
     progress: Progress | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> tuple[Group, ...]:
     """Evaluate every step by itself.
 
     Parameters
     ----------
-    paths, spec, options, threads, chunk_rows, progress : as in `evaluate_files`
+    paths, spec, options, threads, chunk_rows, progress, caps : as in `evaluate_files`
         The column of the role `step` tells steps apart.
 
     Returns
@@ -128,7 +129,7 @@ def groups_by_step(
             hint="leave out one of the two",
         )
     passes.prepare(inputs)
-    run = _Run(passes, chunk_rows)
+    run = _Run(passes, chunk_rows, caps)
     for _, reader in inputs.readers():
         run.add(reader)
     totals = run.finish()
@@ -156,8 +157,8 @@ def _without_places(nulls: Mapping[str, NullNote]) -> dict[str, NullNote]:
 class _Run:
     """Adds files to the totals of the steps."""
 
-    def __init__(self, passes: Passes, chunk_rows: int | None) -> None:
-        self.passes, self.chunk_rows = passes, chunk_rows
+    def __init__(self, passes: Passes, chunk_rows: int | None, caps: DriftCaps) -> None:
+        self.passes, self.chunk_rows, self.caps = passes, chunk_rows, caps
         self.totals: dict[Key, Totals] = {}
         self.drift: dict[Key, ShortForm] = {}
         self._n_read, self._work = 0, Workspaces(passes.workspace.n_workers)
@@ -212,7 +213,7 @@ class _Run:
             windows = Windows(path, by_id=by_id, hold=False, evaluate=stage.of_window)
         drift = None
         if set(DRIFT_ROLES) <= set(report.columns):
-            drift = self.drift.setdefault(key, ShortForm(self._work)).start(path)
+            drift = self.drift.setdefault(key, ShortForm(self._work, self.caps)).start(path)
         steps[key] = _Step(accumulator, Assembler(layout.BLOCK), stage, windows, drift)
         return steps[key]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.drift_options import CAPS, NO_CAPS, DriftCaps
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
@@ -47,6 +48,7 @@ class Run:
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
+    caps: DriftCaps = NO_CAPS
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
@@ -94,6 +96,7 @@ def evaluate_files(
     like: str | None = None,
     audit: AuditOptions | None = None,
     only: Collection[str] | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -123,6 +126,8 @@ def evaluate_files(
         Also recompute the loss in other precisions.
     only : collection of str, optional
         Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
+    caps : DriftCaps
+        Bounds of the weights in `drift`.
 
     Returns
     -------
@@ -145,7 +150,7 @@ def evaluate_files(
         required_roles=required_roles,
         like=None if like is None else preset(like),
     )
-    run.audit, run.only = audit, only
+    run.audit, run.only, run.caps = audit, only, caps
     return _evaluate(run, by, worst, threads, allow_empty)
 
 
@@ -201,6 +206,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     like : str
         A framework whose loss and metrics are wanted (`ppocli.core.presets`); other settings override its.
     by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
+    tis_cap, mask_low, mask_high : float
+        Bounds of the weights in `drift` (`ppocli.core.drift_options.DriftCaps`).
     **settings
         The fields of `LossSpec`.
 
@@ -241,10 +248,13 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
-    known |= {"like", "audit", "only"}
+    known |= {"like", "audit", "only", "caps"}
+    caps = {name: settings.pop(name) for name in CAPS if name in settings}
+    if caps:
+        settings["caps"] = DriftCaps(**caps)
     unknown = set(settings) - known - set(ROLES)
     if unknown:
-        choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
+        choose("setting", min(unknown), sorted(names | reading | known | {*ROLES, *CAPS, "clip_eps"}))
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
@@ -273,6 +283,7 @@ def _evaluate_arrays(
         like=None if others.get("like") is None else preset(others["like"]),
         audit=others.get("audit"),
         only=others.get("only"),
+        caps=others.get("caps", NO_CAPS),
     )
     return _evaluate(
         run,
@@ -370,6 +381,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
         settings={
             **run.spec.to_dict(),
             **_audit_settings(run),
+            **run.caps.given(),
             **run.reading,
             **settings,
             **passes.settings(total),
@@ -413,7 +425,7 @@ def _drift(run: Run, groups: list[Group]) -> tuple[dict[str, Any], list[Group]]:
 
     if run.only is not None or not any("rollout_log_probs" in report.columns for report in run.inputs):
         return {}, groups
-    drift, by_path, problems = short_forms(run.readers(), run.chunk_tokens, _jit.thread_count())
+    drift, by_path, problems = short_forms(run.readers(), run.chunk_tokens, _jit.thread_count(), run.caps)
     for k, report in enumerate(run.inputs):
         if report.path in problems:
             note = f"rollout_log_probs left out of drift: {problems[report.path]}"
