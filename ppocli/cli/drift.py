@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+# The classes are read at run time, by `flatten`.
+from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_option, word_option
 from ppocli.cli.failures import notice
-
-# The classes are read at run time, by `flatten`.
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
 from ppocli.core.drift_options import DriftOptions
@@ -25,6 +25,7 @@ from ppocli.render.progress import progress_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.core.drift_report import DriftReport
 
 HELP = """\
@@ -98,18 +99,6 @@ class PairOptions:
             "way. The result is read against it; nothing is subtracted.",
         ),
     ] = None
-    tis_cap: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--tis-cap", "Cap of truncated weights: also report min(w, X)."),
-    ] = None
-    mask_low: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--mask-low", "Lower bound of masked weights: those below count as 0."),
-    ] = None
-    mask_high: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--mask-high", "Upper bound of masked weights: those above count as 0."),
-    ] = None
     clip_low: Annotated[
         float,
         real_option(OBJECTIVE, "--clip-low", "Clip of the loss that corrections are tried on. Default 0.2."),
@@ -138,7 +127,7 @@ class PairOptions:
         int, whole_option(OUTPUT, "--worst", "List the N tokens with the largest |a - b|. Default 5.")
     ] = 5
 
-    def drift_options(self, *, two: bool) -> DriftOptions:
+    def drift_options(self, caps: DriftCaps, *, two: bool) -> DriftOptions:
         """Return the options of the comparison.
 
         Raises
@@ -154,9 +143,9 @@ class PairOptions:
             b=self.b,
             key=_words(self.key),
             roles=_words(self.roles),
-            tis_cap=self.tis_cap,
-            mask_low=self.mask_low,
-            mask_high=self.mask_high,
+            tis_cap=caps.tis_cap,
+            mask_low=caps.mask_low,
+            mask_high=caps.mask_high,
             detail=self.detail,
             clip_low=self.clip_low,
             clip_high=self.clip_high,
@@ -172,10 +161,16 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def run(
-    compared: Compared, data: DataOptions, pairs: PairOptions, output: WritingOptions, execution: RunOptions
+    compared: Compared,
+    data: DataOptions,
+    pairs: PairOptions,
+    weights: CapOptions,
+    output: WritingOptions,
+    execution: RunOptions,
 ) -> int:
     """Compare, write the result, return the exit code."""
-    options, reading = pairs.drift_options(two=compared.path_b is not None), data.read_options()
+    options = pairs.drift_options(weights.caps(), two=compared.path_b is not None)
+    reading = data.read_options()
     execution.check()
     paths = [addressed(path) for path in (compared.path_a, compared.path_b) if path is not None]
     destination = plan(output, paths, silent=execution.is_silent)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppocli.core.partials import COLUMNS, EXTREMES, SUM
 from ppocli.core.report import Place
-from ppocli.engine import dirty, suspects
+from ppocli.engine import dirty, narrow, suspects
 from ppocli.engine.blocks import Blocks, stored, widened
 from ppocli.engine.policy import FLAGS, GRADIENT, LEFT_OUT, LOSS, UNCLIPPED
 from ppocli.engine.policy_sums import add_terms
@@ -90,6 +90,7 @@ class FileAccumulator:
         merge.merge_blocks(blocks.sums, blocks.squares, totals.hi, totals.lo, totals.m2, totals.nonfinite)
         self._count_tokens(span, blocks)
         suspects.look(blocks, totals, lambda token: self.place(span, token))
+        narrow.look(blocks, totals)
         self._keep_extremes(blocks)
         self.worst.offer(self, blocks)
         if self.audit is not None:

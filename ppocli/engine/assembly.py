@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.report import EvalReport, Group, LikeReport
 from ppocli.engine.aggregates import over_horizon
+from ppocli.engine.audit_findings import find_audited
 from ppocli.engine.correction import put_correction
 from ppocli.engine.drift_passes import known_kl, read_pair
 from ppocli.engine.findings import find
@@ -80,7 +81,7 @@ class Assembly:
             from ppocli.engine.drift_passes import ShortForm
             from ppocli.engine.pairs import Workspaces
 
-            self._short = ShortForm(Workspaces(self.threads))
+            self._short = ShortForm(Workspaces(self.threads), self.run.caps)
         return self._short
 
     def report(self, *, allow_empty: bool) -> EvalReport:
@@ -99,11 +100,14 @@ class Assembly:
         if passes.job.before is not None:
             put_correction(whole, passes.job.before)
         drift = {} if self._short is None else self._short.finish()
+        audit = passes.audit.result() if passes.audit is not None else None
+        findings = find(total, run.spec, run.inputs, passes.repeats, known_kl(drift))
         code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
         return EvalReport(
             settings={
                 **run.spec.to_dict(),
                 **(run.audit.to_dict() if run.audit is not None else {}),
+                **run.caps.given(),
                 **run.reading,
                 **settings,
                 **passes.settings(total),
@@ -113,7 +117,7 @@ class Assembly:
             metrics=whole.metrics,
             nulls=whole.nulls,
             places=whole.places,
-            findings=find(total, run.spec, run.inputs, passes.repeats, known_kl(drift)),
+            findings=(*findings, *(find_audited(audit) if audit is not None else ())),
             groups=self._groups(total),
             worst=passes.worst.found(),
             like=self._like(whole),
@@ -126,7 +130,7 @@ class Assembly:
                 **(self.engine.said if self.engine is not None else {}),
             },
             drift=drift,
-            audit=passes.audit.result() if passes.audit is not None else None,
+            audit=audit,
         )
 
     def _read(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.drift_options import CAPS, NO_CAPS, DriftCaps
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
@@ -46,6 +47,7 @@ class Run:
     engine: Engine | None = None
     options: ReadOptions | None = None
     required_roles: Sequence[str] = MAIN_ROLES
+    caps: DriftCaps = NO_CAPS
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
@@ -99,6 +101,7 @@ def evaluate_files(
     audit: AuditOptions | None = None,
     only: Collection[str] | None = None,
     engine: Callable[[Run, int], Engine] | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -130,6 +133,8 @@ def evaluate_files(
         Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
     engine : callable, optional
         Takes the run and `worst`, and returns where inputs are evaluated instead of here.
+    caps : DriftCaps
+        Bounds of the weights in `drift`.
 
     Returns
     -------
@@ -152,7 +157,7 @@ def evaluate_files(
         required_roles=required_roles,
         like=None if like is None else preset(like),
     )
-    run.audit, run.only = audit, only
+    run.audit, run.only, run.caps = audit, only, caps
     if engine is not None:
         run.engine = engine(run, worst)
     return _evaluate(run, by, worst, threads, allow_empty)
@@ -212,6 +217,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     like : str
         A framework whose loss and metrics are wanted (`ppocli.core.presets`); other settings override its.
     by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
+    tis_cap, mask_low, mask_high : float
+        Bounds of the weights in `drift` (`ppocli.core.drift_options.DriftCaps`).
     **settings
         The fields of `LossSpec`.
 
@@ -252,10 +259,13 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
-    known |= {"like", "audit", "only"}
+    known |= {"like", "audit", "only", "caps"}
+    caps = {name: settings.pop(name) for name in CAPS if name in settings}
+    if caps:
+        settings["caps"] = DriftCaps(**caps)
     unknown = set(settings) - known - set(ROLES)
     if unknown:
-        choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
+        choose("setting", min(unknown), sorted(names | reading | known | {*ROLES, *CAPS, "clip_eps"}))
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
@@ -284,6 +294,7 @@ def _evaluate_arrays(
         like=None if others.get("like") is None else preset(others["like"]),
         audit=others.get("audit"),
         only=others.get("only"),
+        caps=others.get("caps", NO_CAPS),
     )
     return _evaluate(
         run,

@@ -36,6 +36,7 @@ def find(
         *_bounds(s),
         *_positive(s),
         *_suspects(totals),
+        *_narrow(totals),
         *_empty_files(inputs),
         *_masked_sequences(totals),
         *_repeated_ids(repeats),
@@ -114,6 +115,14 @@ def _suspects(totals: Totals) -> Iterator[Finding]:
             yield RULES["PPO402"].found(
                 one.count, f"{tokens} with {role} exactly {value}: a sentinel?", one.where
             )
+
+
+def _narrow(totals: Totals) -> Iterator[Finding]:
+    """PPO201, one finding for each column."""
+    for role, known in totals.narrow.items():
+        if role in totals.roles and known.is_narrow:
+            message = f"every value of {role} is a {' and a '.join(known.formats)} number"
+            yield RULES["PPO201"].found(known.n, message)
 
 
 def _repeated_ids(repeats: RepeatedIds) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ppocli.core.report import Nonfinite, Place
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.narrow import Narrow
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -207,6 +209,8 @@ class Totals:
     norm_fault : NormFault, optional
     suspects : mapping of name to Suspect
         Values at valid tokens that findings speak of.
+    narrow : mapping of role to Narrow
+        Which narrow formats hold a column of log-probs.
     n_null_groups : int
         Stored tokens without a group or a step; they count in no group metric.
     n_rejected : int
@@ -254,6 +258,7 @@ class Totals:
     micro_batches: Totals | None = None
     norm_fault: NormFault | None = None
     suspects: dict[str, Suspect] = field(default_factory=dict)
+    narrow: dict[str, Narrow] = field(default_factory=dict)
 
     def merge(self, other: Totals, group_limit: int) -> None:
         """Add the totals of the next file."""
@@ -268,6 +273,11 @@ class Totals:
             self.first_bad.setdefault(role, place)
         for name, one in other.suspects.items():
             self.add_suspect(name, one.count, one.where)
+        for role, known in other.narrow.items():
+            if role in self.narrow:
+                self.narrow[role].merge(known)
+            else:
+                self.narrow[role] = deepcopy(known)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
         for name in _COUNTS:
