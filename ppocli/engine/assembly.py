@@ -58,7 +58,7 @@ class Assembly:
         self.began, self.threads = time.perf_counter(), threads
         self.engine = run.engine
         self.passes = passes = Passes(run.spec, threads, worst, run.chunk_tokens, run.progress)
-        passes.only = run.only
+        passes.only, passes.several = run.only, len(run.paths) > 1
         if run.audit is not None:
             from ppocli.engine.audit_pass import Audit
 
@@ -102,6 +102,8 @@ class Assembly:
         drift = {} if self._short is None else self._short.finish()
         audit = passes.audit.result() if passes.audit is not None else None
         findings = find(total, run.spec, run.inputs, passes.repeats, known_kl(drift))
+        if audit is not None:  # which sees every value of a column; without it narrow ones are from a sample
+            findings = (*(one for one in findings if one.code != "PPO201"), *find_audited(audit))
         code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
         return EvalReport(
             settings={
@@ -117,7 +119,7 @@ class Assembly:
             metrics=whole.metrics,
             nulls=whole.nulls,
             places=whole.places,
-            findings=(*findings, *(find_audited(audit) if audit is not None else ())),
+            findings=findings,
             groups=self._groups(total),
             worst=passes.worst.found(),
             like=self._like(whole),

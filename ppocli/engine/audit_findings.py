@@ -1,4 +1,4 @@
-"""Findings about what storage in another precision would do: PPO202 and PPO203."""
+"""What columns already hold, and what storage in another precision would do: PPO201, PPO202, PPO203."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MUCH_DRIFT = 0.1
 
 
 def find_audited(result: AuditResult) -> Iterator[Finding]:
-    """Yield what these rules find in each format."""
+    """Yield what these rules find in each column, of which every value was seen, and in each format."""
+    for role, names in result.holds.items():
+        message = f"every value of {role} is a {' and a '.join(names)} number"
+        yield RULES["PPO201"].found(result.n_tokens, message)
     for name, one in result.formats.items():
         flip, metrics = one.storage.worst_flip, one.storage.metrics
         flips = metrics.get("clip_flips_finite", metrics["clip_flips"])

@@ -160,7 +160,7 @@ class Unit:
 
         run = self.run
         passes = Passes(run.spec, _jit.thread_count(), self.plan.worst, run.chunk_tokens, run.progress)
-        passes.only = run.only
+        passes.only, passes.several = run.only, True
         if self.statistics is not None:
             from ppocli.engine.part_state import statistics_from_json
 
