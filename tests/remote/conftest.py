@@ -1,4 +1,4 @@
-"""A local S3 server, and a proxy before it that counts and drops. Nothing of the user's environment is read."""
+"""A local S3 server, and a proxy before it that counts and drops. No variable of the user is read."""
 
 from __future__ import annotations
 
