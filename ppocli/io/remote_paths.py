@@ -58,7 +58,7 @@ class RemoteTree:
             The connection fails.
         """
         url = self._own(path)
-        if any(listed.get(url.key) for listed in self._listed.values()):
+        if any(listed.get(url.key) for listed in list(self._listed.values())):
             return "directory"
         if url.key not in self._seen:
             self._seen[url.key] = self._look(url)
@@ -173,7 +173,7 @@ class RemoteTree:
 
     def _below(self, base: str, *, recursive: bool = True) -> dict[str, bool]:
         """List a folder: each key, and whether it is a folder. Nothing where there is none."""
-        known = next((one for one in self._listed if not one or f"{base}/".startswith(f"{one}/")), None)
+        known = next((one for one in list(self._listed) if not one or f"{base}/".startswith(f"{one}/")), None)
         if known is not None:
             start = f"{base}/" if base else ""
             return {key: folder for key, folder in self._listed[known].items() if key.startswith(start)}

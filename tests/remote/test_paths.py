@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,23 @@ NAMES = (
 )
 
 
-@pytest.fixture
-def both(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+@pytest.fixture(scope="module")
+def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Server, Path]:
+    """The same files in a bucket and here."""
+    here = tmp_path_factory.mktemp("here")
+    there = replace(server, bucket="folders")
+    there.store.create_dir("folders")
     for name in NAMES:
-        s3.put(name, b"x")
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x")
-    monkeypatch.chdir(tmp_path)
-    return s3
+        there.put(name, b"x")
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(b"x")
+    return there, here
+
+
+@pytest.fixture
+def both(folder: tuple[Server, Path], monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.chdir(folder[1])
+    return folder[0]
 
 
 @pytest.mark.parametrize(
@@ -60,19 +70,19 @@ def test_sizes_come_with_the_listing(both: Server) -> None:
 
 
 def test_folders_are_listed_with_few_requests(both: Server, proxy: Proxy) -> None:
-    expand([f"s3://rollouts/run-2{proxy.options}"])
+    expand([f"s3://folders/run-2{proxy.options}"])
     # The object that is none, the folder that is there, what is below it.
     assert len(proxy.requests) <= 3
     proxy.reset()
-    expand([f"s3://rollouts/run-*/x.parquet{proxy.options}"])
+    expand([f"s3://folders/run-*/x.parquet{proxy.options}"])
     # No such object, the bucket, one listing, and three objects.
     assert len(proxy.requests) <= 3 + 1 + 3
 
 
 def test_the_whole_bucket(both: Server) -> None:
-    files, _ = expand([f"s3://rollouts{both.options}"])
+    files, _ = expand([f"s3://folders{both.options}"])
     assert len(files) == 10
-    assert files == expand([f"s3://rollouts/{both.options}"])[0] == expand([both.url("**")])[0]
+    assert files == expand([f"s3://folders/{both.options}"])[0] == expand([both.url("**")])[0]
 
 
 def test_urls_and_paths_together_and_each_object_once(both: Server) -> None:
@@ -94,16 +104,17 @@ def test_what_is_not_there(both: Server) -> None:
         expand([both.url("run-2/*.npz")])
     assert empty.value.exit_code == 5
     assert "holds" in str(empty.value.hint)
-    both.put("empty/notes.txt", b"x")
+    both.put("run-2/_empty/notes.txt", b"x")
     with pytest.raises(EmptyInput, match="no rollout file in") as empty:
-        expand([both.url("empty")])
+        expand([both.url("run-2/_empty")])
     assert str(empty.value.hint).endswith("holds 'notes.txt'")
     with pytest.raises(InputError, match="a pattern cannot stand for buckets"):
         expand([f"s3://roll*/x{both.options}"])
 
 
-def test_file_urls_are_paths(both: Server, tmp_path: Path) -> None:
-    assert expand([f"file://{tmp_path}/a%20b/1.parquet"])[0] == (f"{tmp_path}/a b/1.parquet",)
-    assert expand([f"file://localhost{tmp_path}/run-*/x.parquet"])[0] == tuple(
-        f"{tmp_path}/run-{n}/x.parquet" for n in (1, 2, 10)
+def test_file_urls_are_paths(folder: tuple[Server, Path]) -> None:
+    here = folder[1]
+    assert expand([f"file://{here}/a%20b/1.parquet"])[0] == (f"{here}/a b/1.parquet",)
+    assert expand([f"file://localhost{here}/run-*/x.parquet"])[0] == tuple(
+        f"{here}/run-{n}/x.parquet" for n in (1, 2, 10)
     )
