@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -241,3 +242,32 @@ def evaluate_with_partials(
 
     report = evaluate_files(paths, *arguments, **settings, engine=engine)
     return report, made[0].document(report)
+
+
+def partials(source: Any, /, **settings: Any) -> dict[str, Json]:
+    """Evaluate files, and return what was found in each: the document that `merge` takes.
+
+    Parameters
+    ----------
+    source : str, path or sequence of them
+        Files, patterns or directories.
+    **settings
+        As for `evaluate`, without `audit`; `by` and `allow_empty` change nothing.
+
+    Returns
+    -------
+    dict
+        Of kind "partials", for `json.dump`: what `ppocli eval --partials FILE` writes.
+
+    Raises
+    ------
+    InputError, EmptyInput
+    UsageProblem
+        Also for advantages that are normalised, and for micro-batches: they go over several files.
+    """
+    from ppocli.engine.evaluate import split_settings
+
+    one = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
+    spec, options, others = split_settings(dict(settings))
+    paths = [os.fsdecode(path) for path in ([source] if one else source)]
+    return evaluate_with_partials(paths, spec, options, **others)[1]

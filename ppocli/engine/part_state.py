@@ -199,6 +199,10 @@ class Reading:
                 "top": lambda one: [self._top(each) for each in _list(one)],
             },
         )
+        new = PairTotals.of(plan).sequence_extremes
+        for side in (0, 1):
+            if totals.sequence_extremes[side] != new[side] and side not in totals.sequence_places:
+                raise ValueError("an extreme without its place")
         return totals
 
     def measures(self, raw: Json, k: int) -> MeasureTotals:
