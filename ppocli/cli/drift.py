@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_option, word_option
+from ppocli.cli.engine_options import EngineOptions  # noqa: TC001
 from ppocli.cli.failures import notice
 
 # The classes are read at run time, by `flatten`.
@@ -170,11 +171,17 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def run(
-    compared: Compared, data: DataOptions, pairs: PairOptions, output: WritingOptions, execution: RunOptions
+    compared: Compared,
+    data: DataOptions,
+    pairs: PairOptions,
+    output: WritingOptions,
+    execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Compare, write the result, return the exit code."""
     options, reading = pairs.drift_options(two=compared.path_b is not None), data.read_options()
     execution.check()
+    engine.check()
     paths = [compared.path_a, *([compared.path_b] if compared.path_b is not None else [])]
     destination = plan(output, paths, silent=execution.is_silent)
 
@@ -183,17 +190,19 @@ def run(
     look = look_at(sys.stderr, color=output.color)
     progress = progress_for(execution.progress, look, quiet=execution.is_quiet)
     try:
-        report = drift_files(
-            paths[:1],
-            paths[1:] or None,
-            options,
-            reading,
-            threads=execution.threads,
-            chunk_rows=execution.chunk_rows,
-            allow_empty=data.allow_empty,
-            skip_bad=data.skip_bad,
-            progress=progress,
-        )
+        with engine.cluster(execution.threads, progress) as cluster:
+            report = drift_files(
+                paths[:1],
+                paths[1:] or None,
+                options,
+                reading,
+                threads=execution.threads,
+                chunk_rows=execution.chunk_rows,
+                allow_empty=data.allow_empty,
+                skip_bad=data.skip_bad,
+                progress=progress,
+                where=cluster,
+            )
     finally:
         progress.finish()
     for line in notices(report, data, execution):

@@ -88,7 +88,7 @@ class Writing:
         if isinstance(value, float):
             return number(value)
         if isinstance(value, Place):
-            return self._place(value)
+            return self.place(value)
         if isinstance(value, KeyedTable):
             return {"keys": packed(value.keys[: value.n]), "states": packed(value.states[: value.n])}
         if isinstance(value, Mapping):
@@ -99,7 +99,8 @@ class Writing:
             return [self._plain(one) for one in value]
         return self.fields(value, frozenset({"path"}))
 
-    def _place(self, place: Place) -> Json:
+    def place(self, place: Place) -> Json:
+        """Return a place."""
         self.places.add(place)
         place = self.token_ids.get(place, place)
         return [place.row, place.position, place.token_id]
@@ -130,7 +131,7 @@ def part_from_json(raw: Json, sets: Iterable[MeasureSet], pair: PairPlan) -> Fil
         It is no such value.
     """
     _is(raw, dict)
-    report = _report(_of(raw, "input"))
+    report = report_from_json(_of(raw, "input"))
     read = Reading(report.path)
     measures, sizes = _list(_of(raw, "measures")), [len(one.wanted) for one in sets]
     if measures and len(measures) != len(sizes):
@@ -272,7 +273,7 @@ def statistics_from_json(raw: Json) -> Totals:
     return Reading("").totals(raw)
 
 
-def _report(raw: Json) -> InputReport:
+def report_from_json(raw: Json) -> InputReport:
     """Return the report of an input."""
     names = [each.name for each in fields(InputReport)]
     path, form, layout, rows, n_bytes, tokens, masked, columns, notes = (_of(raw, name) for name in names)

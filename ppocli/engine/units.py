@@ -58,13 +58,13 @@ class UnitPlan:
             keep,
         )
 
-
-TASKS = ("entry", "advantages")
-"""What is asked of a unit: the part of an input, or the totals of its advantages."""
+    def unit(self, path: str, progress: Progress | None = None, given: Any = None) -> Unit:
+        """Return one input of the run; see `Unit`."""
+        return Unit(self, path, progress, given)
 
 
 class Unit:
-    """One input of a run.
+    """One input of a run, with the tasks `entry` and `advantages`.
 
     Parameters
     ----------
@@ -85,6 +85,10 @@ class Unit:
         self.plan, self.path, self.statistics = plan, path, statistics
         self.coders = {role: IdCoder() for role in ID_ROLES}
         self.run = self._run(progress or NoProgress())
+
+    def total_bytes(self) -> int:
+        """Return the size of the input."""
+        return self.run.total_bytes()
 
     def advantages(self) -> dict[str, Any]:
         """Return the totals of the valid advantages.
