@@ -100,8 +100,10 @@ class Unit:
         from ppocli.engine.part_state import Writing
 
         passes = self._passes()
-        (_, reader), *_ = self.run.readers()
-        return Writing().fields(passes.read_statistics(reader))
+        found = {}
+        for _, reader in self.run.readers():
+            found = Writing().fields(passes.read_statistics(reader))
+        return found
 
     def entry(self) -> dict[str, Any]:
         """Return what is found in the input, as it stands in a document of partials.
