@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.engine.merge_reports import merge as merge
+    from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
     from ppocli.io.writer import RolloutWriter as RolloutWriter
@@ -46,6 +47,7 @@ _HOMES = {
     "merge": "ppocli.engine.merge_reports",
     "partials": "ppocli.engine.by_file",
     "ppo_clip_loss": "ppocli.engine.evaluate",
+    "synth": "ppocli.engine.synth",
 }
 __all__ = [
     "AuditReport",
@@ -65,6 +67,7 @@ __all__ = [
     "merge",
     "partials",
     "ppo_clip_loss",
+    "synth",
 ]
 
 

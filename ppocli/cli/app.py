@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "merge": Command(
         "ppocli.cli.merge", "files that eval --partials wrote, as one run over all inputs", True
     ),
+    "synth": Command("ppocli.cli.synth", "made-up rollouts that show one pathology, or none", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.audit_options import AuditInPassing  # noqa: TC001
+from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import OUTPUT, word_option
 from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.failures import notice
@@ -69,6 +70,7 @@ def run(
     sources: Sources,
     data: DataOptions,
     objective: ObjectiveOptions,
+    weights: CapOptions,
     auditing: AuditInPassing,
     output: EvalOutput,
     execution: RunOptions,
@@ -76,6 +78,7 @@ def run(
 ) -> int:
     """Evaluate the files, write the result, return the exit code."""
     spec, reading, audit = objective.loss_spec(), data.read_options(), auditing.audit_options()
+    caps = weights.caps()
     execution.check()
     engine.check()
     check_rows(output)
@@ -103,6 +106,7 @@ def run(
                 progress=progress,
                 like=objective.like,
                 audit=audit,
+                caps=caps,
             )
     finally:
         progress.finish()

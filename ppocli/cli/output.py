@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -150,6 +151,8 @@ def _format_of(text: str, suffixes: Mapping[str, str]) -> str:
 
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot or must not be written."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise UsageProblem("results are written to files here, not to a URL")
     if path.is_dir():
         raise UsageProblem(f"cannot write '{path}': it is a folder")
     if not path.parent.is_dir():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.report import EvalReport, Group, LikeReport
 from ppocli.engine.aggregates import over_horizon
+from ppocli.engine.audit_findings import find_audited
 from ppocli.engine.correction import put_correction
 from ppocli.engine.drift_passes import known_kl, read_pair
 from ppocli.engine.findings import find
@@ -57,7 +58,7 @@ class Assembly:
         self.began, self.threads = time.perf_counter(), threads
         self.engine = run.engine
         self.passes = passes = Passes(run.spec, threads, worst, run.chunk_tokens, run.progress)
-        passes.only = run.only
+        passes.only, passes.several = run.only, len(run.paths) > 1
         if run.audit is not None:
             from ppocli.engine.audit_pass import Audit
 
@@ -80,7 +81,7 @@ class Assembly:
             from ppocli.engine.drift_passes import ShortForm
             from ppocli.engine.pairs import Workspaces
 
-            self._short = ShortForm(Workspaces(self.threads))
+            self._short = ShortForm(Workspaces(self.threads), self.run.caps)
         return self._short
 
     def report(self, *, allow_empty: bool) -> EvalReport:
@@ -99,11 +100,16 @@ class Assembly:
         if passes.job.before is not None:
             put_correction(whole, passes.job.before)
         drift = {} if self._short is None else self._short.finish()
+        audit = passes.audit.result() if passes.audit is not None else None
+        findings = find(total, run.spec, run.inputs, passes.repeats, known_kl(drift))
+        if audit is not None:  # which sees every value of a column; without it narrow ones are from a sample
+            findings = (*(one for one in findings if one.code != "PPO201"), *find_audited(audit))
         code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
         return EvalReport(
             settings={
                 **run.spec.to_dict(),
                 **(run.audit.to_dict() if run.audit is not None else {}),
+                **run.caps.given(),
                 **run.reading,
                 **settings,
                 **passes.settings(total),
@@ -113,7 +119,7 @@ class Assembly:
             metrics=whole.metrics,
             nulls=whole.nulls,
             places=whole.places,
-            findings=find(total, run.spec, run.inputs, passes.repeats, known_kl(drift)),
+            findings=findings,
             groups=self._groups(total),
             worst=passes.worst.found(),
             like=self._like(whole),
@@ -126,7 +132,7 @@ class Assembly:
                 **(self.engine.said if self.engine is not None else {}),
             },
             drift=drift,
-            audit=passes.audit.result() if passes.audit is not None else None,
+            audit=audit,
         )
 
     def _read(self) -> None:

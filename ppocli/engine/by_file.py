@@ -15,6 +15,7 @@ from ppocli.errors import InputError, InternalError, UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
     from ppocli.core.spec import LossSpec
@@ -139,7 +140,7 @@ class ByFile:
 
     def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each file, as a merge of documents would read it."""
-        entering = Entering(sets)
+        entering = Entering(sets, self.run.caps)
         self.files.clear()
         for index, found in self.where.results(
             "entry", self.plan, list(self.run.unread()), lambda: self._statistics
@@ -161,7 +162,7 @@ class ByFile:
 
         run = self.run
         how = {"like": self.plan.like, "worst": self.worst, "n_paths": len(run.paths)}
-        settings = {**run.spec.to_dict(), **run.reading}
+        settings = {**run.spec.to_dict(), **run.caps.given(), **run.reading}
         return document(settings, how, self.files, [asdict(one) for one in run.skipped], report.run)
 
 
@@ -172,12 +173,14 @@ class Entering:
     ----------
     sets : sequence of MeasureSet
         The measures of the run.
+    caps : DriftCaps
+        The bounds of its weights in `drift`.
     """
 
-    def __init__(self, sets: Sequence[MeasureSet]) -> None:
+    def __init__(self, sets: Sequence[MeasureSet], caps: DriftCaps) -> None:
         from ppocli.engine.drift_passes import short_plan
 
-        self.sets, self.pair = sets, short_plan()
+        self.sets, self.pair = sets, short_plan(caps)
         self.coders = {role: IdCoder() for role in ID_ROLES}
 
     def part(self, state: Json) -> FilePart:

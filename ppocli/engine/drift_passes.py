@@ -15,6 +15,7 @@ from ppocli.errors import InputError
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Reader
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.engine.pair_beside import Beside
     from ppocli.engine.pair_sample import Sampler
     from ppocli.engine.pair_source import Inside
@@ -113,7 +114,7 @@ class PairPasses:
         for one in sides:
             if any(plan.name == one.name for plan in self.plans):
                 continue
-            rules = (*options.given_rules(), *CORRECTIONS) if not self.plans else ()
+            rules = (*options.caps.rules(), *CORRECTIONS) if not self.plans else ()
             plan = PairPlan(
                 one.name, one.a, one.b, one.key_a, one.key_b, spec, one.real, rules, loss and not self.plans
             )
@@ -181,18 +182,17 @@ class PairPasses:
         report = without_positions(report)
         self.run.inputs.append(_with_counts(report, totals, self.pair.a, self.pair.b))
         if options.by == "file" and len(self.pair.paths) > 1:
-            caps = options.tis_cap, options.mask_low, options.mask_high
-            one = summarise_pair(totals, self.plans[0], caps)
+            one = summarise_pair(totals, self.plans[0], options.caps)
             self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
 
 
 class ShortForm:
     """What `eval` says of the trainer against the sampler, over inputs or parts of them."""
 
-    def __init__(self, work: Workspaces) -> None:
+    def __init__(self, work: Workspaces, caps: DriftCaps) -> None:
         from ppocli.engine.pair_totals import PairTotals
 
-        self.plan = short_plan()
+        self.plan, self._caps = short_plan(caps), caps
         self._total, self._work, self._without = PairTotals.of(self.plan), work, ""
 
     def is_in(self, report: InputReport) -> bool:
@@ -229,16 +229,16 @@ class ShortForm:
     def _made(self, totals: PairTotals) -> dict[str, Any]:
         from ppocli.engine.pair_metrics import summarise_pair
 
-        s = summarise_pair(totals, self.plan, (None, None, None))
+        s = summarise_pair(totals, self.plan, self._caps)
         return {"a": self.plan.a, "b": self.plan.b, "metrics": s.metrics, "nulls": s.nulls}
 
 
-def short_plan() -> PairPlan:
+def short_plan(caps: DriftCaps) -> PairPlan:
     """Return what the short form compares."""
     from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
     from ppocli.engine.pair_totals import PairPlan
 
-    return PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
+    return PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec(), rules=caps.rules())
 
 
 def read_pair(short: ShortForm, reader: Reader, chunk_tokens: int | None) -> PairTotals | None:

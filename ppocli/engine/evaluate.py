@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.drift_options import CAPS, NO_CAPS, DriftCaps
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec, check_without_preset, choose
-from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
+from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings, total_bytes
 from ppocli.errors import InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Run:
     engine: Engine | None = None
     options: ReadOptions | None = None
     required_roles: Sequence[str] = MAIN_ROLES
+    caps: DriftCaps = NO_CAPS
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
@@ -70,7 +71,7 @@ class Run:
 
     def total_bytes(self) -> int:
         """Return the size of all inputs, as far as they are files."""
-        return sum(file.stat().st_size for file in map(Path, self.paths) if file.is_file())
+        return total_bytes(self.paths)
 
     def openers_by_path(self) -> dict[str, Callable[[], Reader]]:
         """Return how each input is opened again."""
@@ -100,6 +101,7 @@ def evaluate_files(
     audit: AuditOptions | None = None,
     only: Collection[str] | None = None,
     engine: Callable[[Run, int], Engine] | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -131,6 +133,8 @@ def evaluate_files(
         Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
     engine : callable, optional
         Takes the run and `worst`, and returns where inputs are evaluated instead of here.
+    caps : DriftCaps
+        Bounds of the weights in `drift`.
 
     Returns
     -------
@@ -153,7 +157,7 @@ def evaluate_files(
         required_roles=required_roles,
         like=None if like is None else preset(like),
     )
-    run.audit, run.only = audit, only
+    run.audit, run.only, run.caps = audit, only, caps
     if engine is not None:
         run.engine = engine(run, worst)
     return _evaluate(run, by, worst, threads, allow_empty)
@@ -213,6 +217,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     like : str
         A framework whose loss and metrics are wanted (`ppocli.core.presets`); other settings override its.
     by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
+    tis_cap, mask_low, mask_high : float
+        Bounds of the weights in `drift` (`ppocli.core.drift_options.DriftCaps`).
     **settings
         The fields of `LossSpec`.
 
@@ -253,10 +259,13 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
-    known |= {"like", "audit", "only"}
+    known |= {"like", "audit", "only", "caps"}
+    caps = {name: settings.pop(name) for name in CAPS if name in settings}
+    if caps:
+        settings["caps"] = DriftCaps(**caps)
     unknown = set(settings) - known - set(ROLES)
     if unknown:
-        choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
+        choose("setting", min(unknown), sorted(names | reading | known | {*ROLES, *CAPS, "clip_eps"}))
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
@@ -285,6 +294,7 @@ def _evaluate_arrays(
         like=None if others.get("like") is None else preset(others["like"]),
         audit=others.get("audit"),
         only=others.get("only"),
+        caps=others.get("caps", NO_CAPS),
     )
     return _evaluate(
         run,

@@ -27,7 +27,9 @@ class FilePart:
     measures : tuple of MeasureTotals
         One for each set of measures of the job; empty where nothing is computed beside the kernels.
     ids : (n,) int64, optional
-        Sequence ids met, where ids tell sequences apart.
+        Sequence ids met.
+    id_rows : (n,) int64, optional
+        The first row of each; -1 where that is not known.
     worst : WorstTokens
     texts : mapping of role to texts
         What the codes of text ids stand for, in the order of the codes; empty where they are those of the
@@ -42,6 +44,7 @@ class FilePart:
     totals: Totals
     measures: tuple[MeasureTotals, ...]
     ids: Ints | None
+    id_rows: Ints | None
     worst: WorstTokens
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drift: PairTotals | None = None

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core.drift_options import CAPS, DriftCaps
 from ppocli.core.partial_document import KIND, PARTIALS_VERSION, digest
 from ppocli.core.presets import preset
 from ppocli.core.progress import NoProgress
@@ -84,7 +85,7 @@ def merge(paths: Sequence[Any], *, by: str = "file", allow_empty: bool = False) 
     entries = [entry for name in names for entry in _entries(name, documents[name])]
     _refuse_overlap(entries)
     first = documents[names[0]]
-    spec, reading = _loss(names[0], first["settings"])
+    spec, caps, reading = _loss(names[0], first["settings"])
     run = Run(
         spec=spec,
         open_readers=(),
@@ -95,8 +96,9 @@ def merge(paths: Sequence[Any], *, by: str = "file", allow_empty: bool = False) 
         reading=reading,
         skipped=[_skipped(name, one) for name in names for one in documents[name]["skipped"]],
         like=None if first["like"] is None else preset(first["like"]),
+        caps=caps,
     )
-    run.engine = Merging(entries)
+    run.engine = Merging(entries, caps)
     start_kernels(run, None)
     from ppocli.kernels import _jit
 
@@ -108,8 +110,8 @@ class Merging:
 
     finds_token_ids = True
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = entries
+    def __init__(self, entries: Sequence[Entry], caps: DriftCaps) -> None:
+        self.entries, self.caps = entries, caps
 
     @property
     def said(self) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class Merging:
 
     def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each file."""
-        entering = Entering(sets)
+        entering = Entering(sets, self.caps)
         for index, entry in enumerate(self.entries):
             try:
                 part = entering.part(entry.raw["state"])
@@ -225,8 +227,8 @@ def _refuse_overlap(entries: Sequence[Entry]) -> None:
             )
 
 
-def _loss(name: str, settings: Mapping[str, Any]) -> tuple[LossSpec, dict[str, Any]]:
-    """Return the loss of a document, and how its columns were understood."""
+def _loss(name: str, settings: Mapping[str, Any]) -> tuple[LossSpec, DriftCaps, dict[str, Any]]:
+    """Return the loss of a document, the bounds of weights, and how its columns were understood."""
     names = [each.name for each in fields(LossSpec)]
     given = {key: value for key, value in settings.items() if key in names}
     if len(given) < len(names) or not isinstance(given["rollout_rs"], list):
@@ -234,9 +236,10 @@ def _loss(name: str, settings: Mapping[str, Any]) -> tuple[LossSpec, dict[str, A
     try:
         spec = LossSpec(**{**given, "rollout_rs": tuple(given["rollout_rs"])})
         check_by_file(spec, "merge")
+        caps = DriftCaps(**{name: settings[name] for name in CAPS if name in settings})
     except (UsageProblem, TypeError, ValueError) as problem:
         raise _damaged(name, f"the settings: {problem}") from None
-    return spec, {key: value for key, value in settings.items() if key not in names}
+    return spec, caps, {key: value for key, value in settings.items() if key not in {*names, *CAPS}}
 
 
 def _paths(entries: Sequence[Entry], documents: Mapping[str, Document]) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from ppocli.core.partial_document import as_float, number, packed, unpacked
 from ppocli.core.partials import COLUMNS
 from ppocli.core.report import ColumnReport, InputReport, Place, WorstToken
+from ppocli.engine.data_checks import NARROW, DataChecks, NarrowFound
 from ppocli.engine.file_part import FilePart
 from ppocli.engine.measures import MeasureTotals
 from ppocli.engine.pair_totals import PairPlan, PairTotals, Sums, TopSequence
@@ -21,6 +22,7 @@ from ppocli.kernels import sequence
 
 if TYPE_CHECKING:
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.totals import Ints
 
 Json = Any
 Key = TypeVar("Key")
@@ -53,12 +55,12 @@ class Writing:
 
     def part(self, part: FilePart) -> dict[str, Json]:
         """Return a part."""
-        worst = part.worst
+        worst, ids = part.worst, _first_rows(part)
         return {
             "input": {**asdict(part.report), "notes": list(part.report.notes)},
             "totals": self.fields(part.totals),
             "measures": [self.fields(one) for one in part.measures],
-            "ids": None if part.ids is None else packed(np.unique(part.ids)),
+            "ids": None if ids is None else [packed(one) for one in ids],
             "texts": {role: list(texts) for role, texts in part.texts.items()},
             "worst": {
                 "limit": worst.limit,
@@ -111,6 +113,16 @@ class Writing:
         return [number(one.size), *(self._plain(getattr(token, each.name)) for each in fields(token))]
 
 
+def _first_rows(part: FilePart) -> tuple[Ints, Ints] | None:
+    """Return the ids of a part, each once, and the first row of each."""
+    if part.ids is None or part.id_rows is None:
+        return None
+    ids, which = np.unique(part.ids, return_inverse=True)
+    rows = np.full(ids.size, np.iinfo(np.int64).max)
+    np.minimum.at(rows, which, part.id_rows)
+    return ids, rows
+
+
 # -------------------------------------------------------------------------------------------- from JSON
 
 
@@ -136,12 +148,14 @@ def part_from_json(raw: Json, sets: Iterable[MeasureSet], pair: PairPlan) -> Fil
     measures, sizes = _list(_of(raw, "measures")), [len(one.wanted) for one in sets]
     if measures and len(measures) != len(sizes):
         raise ValueError("other measures than these settings ask for")
-    ids, drift = _of(raw, "ids"), _of(raw, "drift")
+    drift = _of(raw, "drift")
+    ids = _optional(_of(raw, "ids"), _two_arrays)
     return FilePart(
         report,
         read.totals(_of(raw, "totals")),
         tuple(read.measures(one, k) for one, k in zip(measures, sizes, strict=False)),
-        None if ids is None else _flat(unpacked(ids)),
+        None if ids is None else ids[0],
+        None if ids is None else ids[1],
         read.worst(_of(raw, "worst")),
         {
             _text(role): tuple(_text(one) for one in _list(texts))
@@ -179,6 +193,8 @@ class Reading:
                 "no_groups": _text_or_none,
                 "roles": lambda one: frozenset(_among(role, COLUMNS) for role in _list(one)),
                 "suspects": lambda one: _mapping(one, _text, self._suspect),
+                "checks": self._checks,
+                "normal_scopes": lambda one: _optional(one, _two_numbers),
             },
         )
         totals.file_order = {self.path: 0}
@@ -241,6 +257,29 @@ class Reading:
                 setattr(target, each.name, value)
             else:
                 raise ValueError(f"{each.name} is of another kind")
+
+    def _checks(self, raw: Json) -> DataChecks:
+        """Return what was seen in the columns; they have been decided on."""
+        checks, identity = DataChecks(), _of(raw, "identity")
+        checks.narrow = _mapping(_of(raw, "narrow"), _text, self._narrow)
+        self._fill(
+            checks.identity,
+            identity,
+            {
+                "holds": lambda one: _optional(one, lambda value: bool(_is(value, bool))),
+                "where": lambda one: _optional(one, self.place),
+                "pairs": _pairs,
+            },
+        )
+        return checks
+
+    def _narrow(self, raw: Json) -> NarrowFound:
+        return NarrowFound(
+            _among(_of(raw, "format"), NARROW),
+            _count(_of(raw, "looked")),
+            _count(_of(raw, "files")),
+            self.place(_of(raw, "where")),
+        )
 
     def _suspect(self, raw: Json) -> Suspect:
         return Suspect(_count(_of(raw, "count")), self.place(_of(raw, "where")))
@@ -391,6 +430,20 @@ def _like(new: np.ndarray[Any, Any], raw: Json) -> np.ndarray[Any, Any]:
 
 def _floats(n: int) -> Callable[[Json], np.ndarray[Any, Any]]:
     return lambda raw: _like(np.zeros(n), raw)
+
+
+def _two_arrays(raw: Json) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    ids, rows = (_flat(unpacked(one)) for one in _exactly(raw, 2))
+    if ids.size != rows.size:
+        raise ValueError("ids without their rows")
+    return ids, rows
+
+
+def _pairs(raw: Json) -> np.ndarray[Any, Any]:
+    values = unpacked(raw)
+    if values.ndim != 2 or values.shape[0] != 2 or values.dtype != np.float64:
+        raise ValueError("pairs of another shape or type")
+    return values
 
 
 def _flat(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

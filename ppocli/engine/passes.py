@@ -14,14 +14,15 @@ from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
 from ppocli.engine.file_part import FilePart
 from ppocli.engine.measures import MeasureSet, Wanted
+from ppocli.engine.norm_fault import NormFault
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.policy import Job, PolicyStage, check_loss
 from ppocli.engine.reading import ReadAgain, chunk_tokens_for
-from ppocli.engine.repeats import RepeatedIds
+from ppocli.engine.repeats import RepeatedIds, RowIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
-from ppocli.engine.totals import NormFault, Plan, Totals, make_plan
+from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.windows import Interleaved, NotTogether, Windows
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
@@ -76,6 +77,7 @@ class Passes:
     reads_ahead: bool = False
     statistics_of: Callable[[], Totals] | None = None
     """Returns the statistics of the advantages where they are collected elsewhere."""
+    several: bool = False
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -91,6 +93,7 @@ class Passes:
         shift, scale = 0.0, 1.0
         if self.spec.scoped:
             settings = self._collect_scopes(run)
+            self.total.normal_scopes = None if self.scopes is None else self.scopes.normal
         else:
             shift, scale, settings = self.normalisation(run)
         scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
@@ -250,7 +253,8 @@ class Passes:
         ids = frozenset(IDS) - _ids_without_use(report)
         stage = self.stage(report, together=together)
         measured = frozenset().union(*(one.roles for one in job.sets))
-        spans = self._spans(reader, plan.roles | ids | measured)
+        row_ids = RowIds() if self.several and by_row and "sequence_id" in report.columns else None
+        spans = self._spans(reader, plan.roles | ids | measured, row_ids)
         if self.scopes is not None:
             self.scopes.base_row = self.total.n_rows
             spans = self.scopes.through(spans, report.path, collect=False)
@@ -264,7 +268,11 @@ class Passes:
             totals.n_stored_sequences = report.rows
         if stage is not None:
             stage.finish(totals, totals.n_stored_sequences - found)
-        sequences = accumulator.sequences
+        sequence_ids = rows = None
+        if accumulator.sequences is not None and accumulator.sequences.by_id:
+            sequence_ids, rows = accumulator.sequences.ids(), accumulator.sequences.first_rows()
+        elif row_ids is not None:
+            sequence_ids, rows = row_ids.found()
         report = reader.report  # readers add notes while they read
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}
@@ -272,7 +280,8 @@ class Passes:
             _with_counts(report, plan, totals),
             totals,
             tuple(stage.totals) if stage is not None else (),
-            sequences.ids() if sequences is not None and sequences.by_id else None,
+            sequence_ids,
+            rows,
             worst,
         )
 
@@ -282,8 +291,8 @@ class Passes:
         totals.norm_fault = self.total.norm_fault
         for one, mine in zip(self.job.sets, part.measures, strict=False):
             one.total.merge(mine)
-        if part.ids is not None:
-            self.repeats.add(path, part.ids)
+        if part.ids is not None and part.id_rows is not None:
+            self.repeats.add(path, part.ids, part.id_rows)
         self.worst.merge(part.worst)
         if totals.n_tokens:
             self.total.roles &= totals.roles
@@ -349,18 +358,18 @@ class Passes:
             return {"horizon": horizon_of(Summary(total, self.spec)) or None}
         return {}
 
-    def _spans(self, reader: Reader, roles: frozenset[str]) -> Iterator[Span]:
-        """Read an input ahead, in spans of whole blocks."""
+    def _spans(self, reader: Reader, roles: frozenset[str], row_ids: RowIds | None = None) -> Iterator[Span]:
+        """Read an input ahead, in spans of whole blocks; ids of rows are remembered apart."""
         assembler = Assembler(layout.BLOCK)
         report = reader.report
         per_row = report.bytes / max(report.rows, 1)
-        wanted = roles & frozenset(report.columns)
+        wanted = (roles if row_ids is None else roles | {"sequence_id"}) & frozenset(report.columns)
         tokens = self.chunk_tokens or chunk_tokens_for(report.columns[role].dtype for role in wanted)
         if self.job.loss or self.job.sets:
             tokens = min(tokens, COMPUTED_TOKENS)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
-            yield from assembler.push(chunk)
+            yield from assembler.push(chunk if row_ids is None else row_ids.take(chunk))
         yield from assembler.finish()
 
 

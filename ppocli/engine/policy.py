@@ -322,7 +322,7 @@ def _put(out: dict[str, Array], where: Bools, tokens: Tokens, spec: LossSpec) ->
     advantages = tokens.advantages(spec)
     ratio = tokens.ratio(clamp=spec.log_ratio_clamp)
     out[LOSS][where] = terms.loss
-    out[UNCLIPPED][where] = np.where((advantages == 0.0) & ~np.isnan(ratio), 0.0, -ratio * advantages) + 0.0
+    out[UNCLIPPED][where] = np.where(advantages == 0.0, 0.0, -ratio * advantages) + 0.0
     out[GRADIENT][where] = np.abs(terms.gradient)
     out[FLAGS][where] = _bits(terms.masks)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder, ReadOptions
+from ppocli.core.drift_options import NO_CAPS, DriftCaps
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.engine.reading import ID_ROLES
 from ppocli.errors import InputError
@@ -27,6 +28,7 @@ class UnitPlan:
     spec, reading, required_roles, worst, chunk_tokens : as of the run
     like : str, optional
     only : frozenset of str, optional
+    caps : DriftCaps
     keep : bool
         What is found will be kept: with the ids of the tokens at all places, and what the file is known by.
     folder : str
@@ -40,6 +42,7 @@ class UnitPlan:
     chunk_tokens: int | None
     like: str | None = None
     only: frozenset[str] | None = None
+    caps: DriftCaps = NO_CAPS
     keep: bool = False
     folder: str = field(default_factory=os.getcwd)
 
@@ -55,6 +58,7 @@ class UnitPlan:
             run.chunk_tokens,
             None if run.like is None else run.like.name,
             None if run.only is None else frozenset(run.only),
+            run.caps,
             keep,
         )
 
@@ -147,7 +151,7 @@ class Unit:
             part = passes.read(reader)
             if run.only is None:
                 try:
-                    short = ShortForm(Workspaces(passes.threads))
+                    short = ShortForm(Workspaces(passes.threads), self.plan.caps)
                     part.drift = read_pair(short, reader, run.chunk_tokens)
                 except InputError as problem:
                     part.drift_problem = problem.message
@@ -162,7 +166,7 @@ class Unit:
 
         run = self.run
         passes = Passes(run.spec, _jit.thread_count(), self.plan.worst, run.chunk_tokens, run.progress)
-        passes.only = run.only
+        passes.only, passes.several = run.only, True
         if self.statistics is not None:
             from ppocli.engine.part_state import statistics_from_json
 
