@@ -19,8 +19,8 @@ from ppocli.render.html.page import (
     provenance_section,
 )
 from ppocli.render.html.svg import Rect, Row, figure, nice_grid, rows, upright
-from ppocli.render.html.tables import Terms, block_card, block_table, plain_table, scroll
-from ppocli.render.numbers import cell_text, count_text
+from ppocli.render.html.tables import Terms, block_card, block_table, drift_definition, plain_table, scroll
+from ppocli.render.numbers import cell_text, count_text, plural
 
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport, Part
@@ -39,7 +39,7 @@ MOST_BARS = 28
 
 def drift_page(report: DriftReport, digits: int) -> Page:
     """Arrange a report for a browser."""
-    screen, terms, document = drift_screen(report, digits), Terms(), report.to_dict()
+    screen, terms, document = drift_screen(report, digits), Terms(drift_definition), report.to_dict()
     heading, lede = heading_of(screen.header[0])
     n = report.metrics.get("n_tokens")
     verdict = graded(report.findings) if n else ("bad", "Nothing compared", "there is no valid token")
@@ -100,13 +100,13 @@ def _histogram(report: DriftReport) -> list[Markup]:
     many = len(scale.edges) - 1
     drawn = [
         Rect((k + 0.08) / many, (k + 0.92) / many, count / most,
-             f"|a - b| {range_text(low, high)}: {count_text(count)} tokens, {percent(count / n)}")
+             f"|a - b| {range_text(low, high)}: {plural(count, 'token')}, {percent(count / n)}")
         for k, (low, high, count) in enumerate(bars)
     ]  # fmt: skip
     chart = upright(
         "differences",
         "Histogram of the size of the difference",
-        f"{count_text(n)} tokens by octave of |a - b|; the largest bar holds {percent(most / n)}.",
+        f"{plural(n, 'token')} by octave of |a - b|; the largest bar holds {percent(most / n)}.",
         drawn,
         ticks=size_ticks(scale),
         grid=[(part / (most / n), percent(part)) for part in nice_grid(most / n)],
@@ -129,7 +129,7 @@ def _classes(report: DriftReport, block: Block, digits: int) -> Markup:
     most = max(known, default=0.0) or 1.0
     data = [
         Row(
-            f"{label}  ({count_text(one.n)} tokens)",
+            f"{label}  ({plural(one.n, 'token')})",
             cell_text(one.diff_abs_mean, digits),
             (Rect(0.0, (one.diff_abs_mean or 0.0) / most, one.diff_abs_mean or 0.0,
                   f"{label}: mean |a - b| {cell_text(one.diff_abs_mean, digits)}"),),

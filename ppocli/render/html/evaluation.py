@@ -19,7 +19,16 @@ from ppocli.render.html.page import (
     provenance_section,
 )
 from ppocli.render.html.svg import Rect, Row, figure, rows, trend
-from ppocli.render.html.tables import Terms, block_card, block_table, card, plain_table, scroll, text_card
+from ppocli.render.html.tables import (
+    Terms,
+    block_card,
+    block_table,
+    card,
+    drift_definition,
+    plain_table,
+    scroll,
+    text_card,
+)
 from ppocli.render.numbers import cell_text, number_text
 from ppocli.render.screen import eval_screen
 
@@ -36,8 +45,8 @@ HEADLINE = (
 MEANS = ("token-mean", "seq-mean-token-mean", "group-mean")
 """Aggregations whose numbers can be compared: all are means per token."""
 
-AGGREGATION = "aggregation"
-"""Head of the table of aggregations."""
+AGGREGATION, DRIFT = "aggregation", "trainer - sampler"
+"""Heads of the table of aggregations, and of that of the metrics of `drift`."""
 
 STEP_FORMATS = ("float16", "bfloat16", "float8_e4m3fn")
 """Formats whose steps are drawn where no audit says which matter."""
@@ -94,7 +103,11 @@ def sections_of(report: EvalReport, screen: Screen, terms: Terms, digits: int) -
         *distribution(report),
         *(_aggregations(report, one, digits) for one in small if one.columns[0].header == AGGREGATION),
     ]
-    tables = [block_card(one, terms) for one in small if one.rows and one.columns[0].header != AGGREGATION]
+    tables = [
+        block_card(one, terms, drift_definition if one.columns[0].header.startswith(DRIFT) else None)
+        for one in small
+        if one.rows and one.columns[0].header != AGGREGATION
+    ]
     said = text_card(one for one in small if not one.rows)
     return [
         Section("distribution", "Distribution", [tag("div", *charts, class_="two")] if charts else []),

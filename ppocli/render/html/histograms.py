@@ -12,7 +12,7 @@ from ppocli.core.objective_texts import OBJECTIVE_TEXTS, bounds_of, clip_ends
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.svg import Mark, Rect, Row, figure, legend, nice_grid, rows, upright
 from ppocli.render.html.tables import plain_table, scroll
-from ppocli.render.numbers import count_text, number_text
+from ppocli.render.numbers import count_text, number_text, plural
 
 if TYPE_CHECKING:
     from ppocli.core.report import Bin, EvalReport
@@ -76,7 +76,7 @@ def ratio_figure(report: EvalReport) -> Markup | None:
     chart = upright(
         "ratios",
         "Histogram of the ratio",
-        f"{count_text(n)} tokens; the largest bar holds {percent(most / n)} of them.",
+        f"{plural(n, 'token')}; the largest bar holds {percent(most / n)} of them.",
         bars,
         ticks=_ratio_ticks(scale),
         grid=grid,
@@ -84,7 +84,7 @@ def ratio_figure(report: EvalReport) -> Markup | None:
         inside=_inside(ends, scale) if by_token and _has_interval(ends) else None,
     )
     note = (
-        f"{count_text(n)} tokens by their ratio, on a logarithmic axis. "
+        f"{plural(n, 'token')} by their ratio, on a logarithmic axis. "
         "The two bars at the ends hold everything beyond."
     )
     if not by_token:
@@ -109,9 +109,10 @@ def _has_interval(ends: tuple[float | None, float | None]) -> bool:
 
 
 def _inside(ends: tuple[float | None, float | None], scale: _Scale) -> tuple[float, float]:
-    """Return the places of the clip interval."""
+    """Return the places of the clip interval; an end that is not shown is that of the chart."""
     low, high = ends
-    return (0.0 if low is None else scale.at(low), 1.0 if high is None else scale.at(high))
+    left = 0.0 if low is None or low < scale.low else scale.at(low)
+    return left, 1.0 if high is None or high > scale.high else scale.at(high)
 
 
 def _ratios(one: Bin) -> str:
@@ -123,7 +124,7 @@ def _bar(one: Bin, scale: _Scale, n: int, most: int) -> Rect:
     """Return one bar; the open ones stand apart from the others."""
     left = 1.0 - END if one.high is None else 0.0 if one.low is None else scale.at(one.low)
     right = END if one.low is None else 1.0 if one.high is None else scale.at(one.high)
-    hint = f"ratio {_ratios(one)}: {count_text(one.n)} tokens, {percent(one.n / n)}"
+    hint = f"ratio {_ratios(one)}: {plural(one.n, 'token')}, {percent(one.n / n)}"
     thin = 0.08 * (right - left)
     return Rect(left + thin, right - thin, one.n / most, hint)
 
@@ -145,7 +146,7 @@ def _clip_marks(report: EvalReport, ends: tuple[float | None, float | None], sca
     return [
         Mark(scale.at(end), f"clip {number_text(bound)}", "clip", left=k == 0)
         for k, (end, bound) in enumerate(zip(ends, bounds, strict=True))
-        if end is not None
+        if end is not None and scale.low <= end <= scale.high
     ]
 
 
@@ -290,7 +291,7 @@ def sizes_figure(
             (k + 0.08) / many,
             (k + 0.92) / many,
             (math.log10(count) + 0.5) / most if count else 0.0,
-            f"|log_ratio| {range_text(low, high)}: {count_text(count)} tokens, {percent(count / n)}",
+            f"|log_ratio| {range_text(low, high)}: {plural(count, 'token')}, {percent(count / n)}",
         )
         for k, (low, high, count) in enumerate(bars)
     ]
@@ -303,7 +304,7 @@ def sizes_figure(
     chart = upright(
         "sizes",
         "Histogram of the size of the log-ratio",
-        f"{count_text(n)} tokens by octave, the number of tokens on a logarithmic axis.",
+        f"{plural(n, 'token')} by octave, the number of tokens on a logarithmic axis.",
         drawn,
         ticks=size_ticks(scale),
         grid=grid,

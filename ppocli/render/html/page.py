@@ -7,11 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core.audit_metrics import AUDIT_METRICS
 from ppocli.core.spec import LossSpec
 from ppocli.render.header import place_text
 from ppocli.render.html.markup import Markup, breakable, lines, raw_style, tag
 from ppocli.render.html.style import STYLE
-from ppocli.render.html.tables import Terms, card, folded, listed, plain_table, scroll
+from ppocli.render.html.tables import (
+    Terms,
+    card,
+    definition,
+    drift_definition,
+    folded,
+    listed,
+    plain_table,
+    scroll,
+)
 from ppocli.render.numbers import count_text, plural, size_text
 
 if TYPE_CHECKING:
@@ -189,13 +199,11 @@ Entry = tuple[str, Any, Mapping[str, Any] | None, str]
 
 def _all_metrics(document: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield name, value, note and definition of every metric."""
-    from ppocli.core.audit_metrics import AUDIT_METRICS
-    from ppocli.render.html.tables import definition
-
-    yield from _flat("", document.get("metrics", {}), document.get("nulls", {}), definition)
+    define = drift_definition if document["kind"] == "drift" else definition
+    yield from _flat("", document.get("metrics", {}), document.get("nulls", {}), define)
     drift = document.get("drift")
     if drift:
-        yield from _flat("drift.", drift["metrics"], drift["nulls"], definition)
+        yield from _flat("drift.", drift["metrics"], drift["nulls"], drift_definition)
     like = document.get("like")
     if like:
         yield from _flat(f"{like['name']}: ", like["metrics"], like["nulls"], like["definitions"].get)
@@ -209,8 +217,6 @@ def _all_metrics(document: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _of_audit(name: str) -> str | None:
     """Return what a metric of `audit` is."""
-    from ppocli.core.audit_metrics import AUDIT_METRICS
-
     metric = AUDIT_METRICS.get(name.removesuffix("_finite"))
     return None if metric is None else metric.text
 

@@ -109,6 +109,7 @@ th.number,td.number{text-align:right;white-space:nowrap}
 td.name,td.keep{white-space:nowrap}
 td.note{color:var(--soft)}
 .metrics thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.metrics td.name{white-space:normal}
 .metrics td.number{width:1%}
 .metrics td.note{width:55%}
 .scroll{overflow-x:auto;overscroll-behavior-x:contain}
@@ -124,7 +125,7 @@ white-space:nowrap}
 dfn{cursor:help;text-decoration:underline dotted;text-decoration-color:var(--soft);text-underline-offset:.2em}
 dfn:focus-visible,.scroll:focus-visible,a:focus-visible,summary:focus-visible{outline:2px solid var(--link);
 outline-offset:2px;border-radius:.15rem}
-.tip{display:none;position:fixed;z-index:1;max-width:min(24rem,calc(100vw - 3rem));margin-top:1.7em;
+.tip{display:none;position:absolute;z-index:1;max-width:min(24rem,calc(100vw - 3rem));margin-top:1.7em;
 padding:.5rem .7rem;border-radius:.4rem;background:var(--text);color:var(--card);
 font:.82rem/1.45 system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;white-space:normal;
 text-decoration:none;

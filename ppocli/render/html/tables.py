@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ppocli.core.drift_metrics import DRIFT_METRICS
+from ppocli.core.metrics import METRICS, Metric
 from ppocli.render.blocks import Block, Column
 from ppocli.render.html.markup import Markup, join, lines, tag, text
 
@@ -15,12 +17,18 @@ Define = Callable[[str], str | None]
 
 
 def definition(name: str) -> str | None:
-    """Return what a metric of `eval` or of `drift` is, with its unit."""
-    from ppocli.core.drift_metrics import DRIFT_METRICS
-    from ppocli.core.metrics import METRICS
+    """Return what a metric of `eval` is, with its unit."""
+    return _said(METRICS, name)
 
+
+def drift_definition(name: str) -> str | None:
+    """Return what a metric of `drift` is, with its unit; some have the name of one of `eval`."""
+    return _said(DRIFT_METRICS, name)
+
+
+def _said(catalogue: Mapping[str, Metric], name: str) -> str | None:
     base = name.removesuffix("_finite")
-    metric = METRICS.get(base) or DRIFT_METRICS.get(base)
+    metric = catalogue.get(base)
     if metric is None:
         return None
     unit = f"; {UNITS[metric.unit]}" if metric.unit else ""
@@ -31,12 +39,13 @@ def definition(name: str) -> str | None:
 class Terms:
     """Names with their definition on hover and focus; numbered, so that every id of a page is unique."""
 
-    def __init__(self) -> None:
+    def __init__(self, define: Define = definition) -> None:
+        self.define = define
         self._n = 0
 
-    def term(self, name: str, define: Define = definition) -> Markup:
+    def term(self, name: str, define: Define | None = None) -> Markup:
         """Return a name; its definition shows beside it, also to a keyboard and to a screen reader."""
-        meaning = define(name)
+        meaning = (define or self.define)(name)
         if meaning is None:
             return tag("span", name, class_="name")
         self._n += 1
@@ -57,7 +66,7 @@ def cell(value: str) -> Markup:
     return lines(value)
 
 
-def block_table(block: Block, terms: Terms, *, define: Define = definition) -> Markup:
+def block_table(block: Block, terms: Terms, *, define: Define | None = None) -> Markup:
     """Return a table of a screen; without rows its text."""
     if not block.rows:
         return tag("p", lines(block.text))
@@ -85,13 +94,13 @@ def _kind(column: Column) -> str | None:
     return {"number": "number", "note": "note", "name": "keep", "path": "keep"}.get(column.kind)
 
 
-def _cell(column: Column, value: str, terms: Terms | None, define: Define) -> Markup:
+def _cell(column: Column, value: str, terms: Terms | None, define: Define | None) -> Markup:
     if terms is not None:
         return tag("td", terms.term(value, define), class_="name")
     return tag("td", cell(value), class_=_kind(column))
 
 
-def _metrics(block: Block, terms: Terms, define: Define) -> Markup:
+def _metrics(block: Block, terms: Terms, define: Define | None) -> Markup:
     """Return a table of metrics; on a phone its notes stand below, so its roles are written out."""
     rows = [
         tag(
@@ -153,7 +162,7 @@ def headed(block: Block) -> tuple[str, Block]:
     return first.header, replace(block, columns=(Column("name", "metric"), *others))
 
 
-def block_card(block: Block, terms: Terms, define: Define = definition) -> Markup:
+def block_card(block: Block, terms: Terms, define: Define | None = None) -> Markup:
     """Return a table of a screen in a box, under its heading."""
     title, table = headed(block)
     return card(block_table(table, terms, define=define), title=title[:1].upper() + title[1:])
