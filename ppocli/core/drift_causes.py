@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FEW = 64
 """With fewer tokens than this only exact marks count."""
 
+LARGEST = 1e6
+"""No log-prob is further from 0, in nats: what is stands for something else, and its square may overflow."""
+
 SHIFT_GAIN = 4.0
 """A shift by one must bring the median difference down to a quarter."""
 SHIFT_FROM = 0.05
@@ -153,7 +156,8 @@ def causes(
     heavy : Heavy, optional
         None where there are no sequences.
     """
-    search = Search(a, b, sample.keep(~filled(sample.a, sample.b, placeholders)))
+    usable = (np.abs(sample.a) < LARGEST) & (np.abs(sample.b) < LARGEST)
+    search = Search(a, b, sample.keep(usable & ~filled(sample.a, sample.b, placeholders)))
     if _shift(search):
         return search.found
     if heavy is not None and _few_sequences(search, heavy):

@@ -47,14 +47,14 @@ class PairPasses:
     def read(self) -> None:
         """Read every input."""
         for index, source in self.pair.sources():
-            kept = self.worst.copy()
+            worst, sampler = self.worst.copy(), self.sampler.copy()
             try:
                 self._one(index, source)
             except InputError as problem:
                 if isinstance(self.pair, TwoSides):
                     raise
                 self.pair.skip(source.report.path, self._of_the_sides(source, problem))
-                self.worst = kept
+                self.worst, self.sampler = worst, sampler
         if not self.plans:
             self._plan(self.pair.sides({}), loss=False)
         self.run.inputs += self.pair.finish()

@@ -25,7 +25,6 @@ class Sampler:
     """Takes blocks by their number in the file, so that the sample does not depend on how files are read."""
 
     n_blocks: int = 0
-    n_files: int = 0
     _parts: list[tuple[Floats, Floats, Ints]] = field(default_factory=list)
     _paths: list[str] = field(default_factory=list)
 
@@ -41,6 +40,10 @@ class Sampler:
                 a, b, valid = blocks.sides(block)
                 keep = valid & np.isfinite(a) & np.isfinite(b)
                 self._parts.append((a[keep], b[keep], self._labels(blocks, block, keep)))
+
+    def copy(self) -> Sampler:
+        """Return what is kept so far, to go back to if an input turns out to be unreadable."""
+        return Sampler(self.n_blocks, list(self._parts), list(self._paths))
 
     def sample(self) -> Sample:
         """Return what was taken."""

@@ -301,5 +301,6 @@ def class_table(totals: PairTotals) -> Floats:
         for k in range(n_bounds)
     ]
     rows = np.array([whole, *below, [0.0, 0.0, 0.0]])
-    table: Floats = rows[:-1] - rows[1:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        table: Floats = rows[:-1] - rows[1:]
     return table

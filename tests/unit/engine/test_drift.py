@@ -204,3 +204,56 @@ def test_a_rollout_column_that_does_not_fit_is_left_out_and_named(tmp_path: Path
     from ppocli.render.formats import eval_text
 
     assert "trainer - sampler, 1 of 2 files" in eval_text(report, "md", Look())
+
+
+def test_differences_that_leave_float64_are_in_every_count() -> None:
+    """-inf, inf and 0: two of three are above 1, the median of them is 0, that of their sizes is not known."""
+    a, b = np.array([-1e308, 1e308, -1.0]), np.array([1e308, -1e308, -1.0])
+    report = drift(old_log_probs=a, rollout_log_probs=b)
+    metrics = report.metrics
+    assert (metrics["frac_abs_gt_0_5"], metrics["frac_abs_gt_1"]) == (2 / 3, 2 / 3)
+    assert (metrics["diff_p50"], metrics["diff_abs_p50"], metrics["diff_abs_p90"]) == (0.0, None, None)
+    assert sum(bar.n for bar in report.histogram) == 3
+    assert (report.histogram[-1].low, report.histogram[-1].n) == (1024.0, 2)
+
+
+@pytest.mark.parametrize("far", [1e9, 1e17, float(np.finfo(np.float32).max), 1e300, 1e308])
+def test_values_that_are_no_log_probs_are_in_no_band_and_no_cause(far: float) -> None:
+    a, b = np.array([-far, -1.0, -1.0, -2.0, -3.0]), np.array([-1.0, -far, -1.0, -2.1, -3.1])
+    report = drift(old_log_probs=a, rollout_log_probs=b)
+    bands = ("band_0_999_1_002", "band_1pct", "band_5pct", "band_10pct")
+    assert [report.metrics[name] for name in bands] == [0.2] * 4
+    assert {one.code for one in report.findings} <= {"PPO505"}
+
+
+@pytest.mark.parametrize("side", ["old_log_probs", "rollout_log_probs"])
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_the_smallest_number_of_a_format_stands_for_a_missing_value(side: str, kind: str) -> None:
+    columns = batch(200)
+    columns[side] = columns[side].copy()
+    columns[side][[3, 70]] = float(np.finfo(kind).min)
+    [one] = [one for one in drift(**columns).findings if one.code.startswith("PPO50")]
+    assert (one.code, one.count, one.where and one.where.row) == ("PPO505", 2, 3)
+    assert f"{side} exactly {float(np.finfo(kind).min):.17g}:" in one.message
+
+
+def test_nothing_of_a_skipped_file_is_in_the_sample(tmp_path: Path) -> None:
+    """The offset of a file that breaks off is no cause for the differences of the others."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    n = 8192
+    b = -rng.exponential(2.0, n).astype(np.float32)
+    table = pa.table({"old_log_probs": b - np.float32(0.3), "rollout_log_probs": b})
+    bad = folder / "a.parquet"
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, bad, row_group_size=n // 2, **plain)
+    content = bytearray(bad.read_bytes())
+    content[pq.ParquetFile(bad).metadata.row_group(1).column(0).data_page_offset + 1000] ^= 255
+    bad.write_bytes(content)
+    c = -rng.exponential(2.0, 200)
+    noisy = pa.table({"old_log_probs": c + rng.normal(0.0, 0.01, 200), "rollout_log_probs": c})
+    pq.write_table(noisy, folder / "b.parquet")
+    report = ppocli.drift(folder, skip_bad=True, chunk_rows=2048)
+    assert [Path(one.path).name for one in report.skipped] == ["a.parquet"]
+    assert report.findings == ()
