@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppocli.core.drift_options import FLOOR_METRICS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -358,9 +360,8 @@ def _offset(search: Search) -> None:
 
 def read_floor(metrics: Mapping[str, float | None], floor: Mapping[str, float | None]) -> dict[str, float]:
     """Return how many times the noise floor each metric is, for those that have both."""
-    names = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3")
     out = {}
-    for name in names:
+    for name in FLOOR_METRICS:
         value, least = metrics.get(name), floor.get(name)
         if value is not None and least is not None and least > 0.0:
             out[name] = float(value) / float(least)

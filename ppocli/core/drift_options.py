@@ -18,6 +18,9 @@ KEYS = ("sequence_id", "group_id", "step", "position", "token_id")
 BY = ("file", "total", "step")
 DETAILS = ("auto", "full", "main")
 
+FLOOR_METRICS = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3")
+"""What is compared with the noise floor."""
+
 FULL_BYTES = 64 << 20
 """Up to this size of the input `detail` "auto" is "full"."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.report import ColumnReport, Group, InputReport
+from ppocli.core.roles import ROLES
 from ppocli.core.spec import LossSpec
 from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
 from ppocli.engine.reading import chunk_tokens_for
@@ -38,6 +39,7 @@ class PairPasses:
         self.totals: list[PairTotals] = []
         self.groups: list[Group] = []
         self.without_sequences: list[str] = []
+        self.n_read = self.n_with_loss = 0
 
     @property
     def sample(self) -> Any:
@@ -57,6 +59,11 @@ class PairPasses:
                 self.worst, self.sampler = worst, sampler
         if not self.plans:
             self._plan(self.pair.sides({}), loss=False)
+        if 0 < self.n_with_loss < self.n_read:
+            self.run.notes.append(
+                f"log_probs and advantages are in {self.n_with_loss:,} of {self.n_read:,} files: the change of "
+                f"the loss is that of their tokens"
+            )
         self.run.inputs += self.pair.finish()
         if self.run.notes and self.run.inputs:
             first = self.run.inputs[0]
@@ -97,6 +104,9 @@ class PairPasses:
 
         run = self.run
         report = source.report
+        by_step = run.options.by == "step"
+        if by_step and not isinstance(self.pair, TwoSides) and "step" not in report.columns:
+            raise _no_step(report.path)
         names = dict(source.names)
         has_loss = set(LOSS_ARRAYS) <= set(names)
         self._plan(self.pair.sides(names), loss=has_loss)
@@ -109,10 +119,12 @@ class PairPasses:
             files.append(
                 (k, FileComparison(
                     report.path, own, self.work, worst=self.worst if first else None,
-                    sample=self.sampler if first else None, steps=first and run.options.by == "step",
+                    sample=self.sampler if first else None, steps=first and by_step,
                 ))
             )  # fmt: skip
         for span in spans_of(source, run.chunk_tokens, run.progress.advance):
+            if by_step and "step" not in span.arrays:
+                raise _no_step(report.path)
             for _, one in files:
                 one.add(span)
         report = source.report
@@ -123,6 +135,7 @@ class PairPasses:
                 self._enter(index, report, totals, source)
             self.totals[k].merge(totals)
         self.totals[0].file_order[report.path] = index
+        self.n_read, self.n_with_loss = self.n_read + 1, self.n_with_loss + has_loss
 
     def _enter(self, index: int, report: InputReport, totals: PairTotals, source: Inside | Beside) -> None:
         """Note what the main comparison found in one input."""
@@ -261,11 +274,18 @@ def spans_of(
     yield from assembler.finish()
 
 
-def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:
-    """Tell whether an input has both columns of a comparison."""
-    from ppocli.engine.pair_source import Inside
+def _no_step(path: str) -> InputError:
+    """Build the error for an input without steps."""
+    return InputError(
+        "no column for step, which --by step needs",
+        where=path,
+        hint="--col step=COLUMN takes any column of whole numbers or text",
+    )
 
-    return not isinstance(source, Inside) or {plan.key_a, plan.key_b} <= set(source.names)
+
+def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:
+    """Tell whether an input has both columns of a comparison; what side b is asked for it must have."""
+    return {plan.key_a, plan.key_b} <= {*source.names, "b", *(f"b:{name}" for name in ROLES)}
 
 
 def _with_counts(report: InputReport, totals: PairTotals, a: str, b: str) -> InputReport:
