@@ -70,7 +70,12 @@ def load(path: str) -> dict[str, Any]:
 
 
 def parse(path: str) -> dict[str, Any]:
-    """Read strict JSON with an object at the top."""
+    """Read strict JSON with an object at the top.
+
+    Raises
+    ------
+    InputError
+    """
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is not JSON")

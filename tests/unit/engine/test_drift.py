@@ -208,7 +208,7 @@ def test_a_rollout_column_that_does_not_fit_is_left_out_and_named(tmp_path: Path
 
 
 def test_differences_that_leave_float64_are_in_every_count() -> None:
-    """-inf, inf and 0: two of three are above 1, the median of them is 0, that of their sizes is not known."""
+    """-inf, inf and 0: two of three are above 1, their median is 0, that of their sizes is not known."""
     a, b = np.array([-1e308, 1e308, -1.0]), np.array([1e308, -1e308, -1.0])
     report = drift(old_log_probs=a, rollout_log_probs=b)
     metrics = report.metrics
