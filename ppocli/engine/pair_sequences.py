@@ -220,14 +220,16 @@ class PairSequences:
         codes = span.arrays["step"][starts]
         present = span.arrays.get("step present")
         found, places = np.unique(codes, return_inverse=True)
-        steps: list[int | None] = [*found.tolist(), None]
+        steps = found.tolist()
         if present is not None:
-            places = np.where(present[starts] == 0, found.size, places)
+            places = np.where(present[starts] == 0, len(steps), places)
         known = self.totals.steps
         # Added to what is there, piece by piece: sums must not depend on where spans end.
-        table = np.array([known.get(step, np.zeros(len(CLASSES))) for step in steps])
+        rows = [known.get(step, np.zeros(len(CLASSES))) for step in steps]
+        table = np.array([*rows, self.totals.without_step])
         _add_classes(table, places, pieces)
-        known.update({step: row for step, row in zip(steps, table, strict=True) if row[0]})
+        known.update({step: row for step, row in zip(steps, table[:-1], strict=True) if row[0]})
+        self.totals.without_step = table[-1].copy()
         if len(known) > STEP_LIMIT:
             raise InputError(
                 f"more than {STEP_LIMIT:,} steps, which is all that --by step keeps", where=self.path

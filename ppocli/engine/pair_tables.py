@@ -49,10 +49,9 @@ def by_position(totals: PairTotals) -> tuple[Part, ...]:
 
 def by_step(totals: PairTotals, names: Mapping[int, str]) -> tuple[Part, ...]:
     """Return one part for each step, in order: text after numbers, the tokens without a step last."""
-    steps = sorted(
-        totals.steps, key=lambda one: (one is None, one in names, names.get(one or 0, ""), one or 0)
-    )
-    return tuple(_part(totals.steps[one], step=None if one is None else names.get(one, one)) for one in steps)
+    steps = sorted(totals.steps, key=lambda one: (one in names, names.get(one, ""), one))
+    parts = [_part(totals.steps[one], step=names.get(one, one)) for one in steps]
+    return tuple([*parts, _part(totals.without_step)] if totals.without_step[0] else parts)
 
 
 def _part(

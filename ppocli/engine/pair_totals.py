@@ -153,7 +153,7 @@ class PairTotals:
         Smallest and largest sum of differences over a sequence.
     classes : (n_classes, 5) float64
         By position.
-    steps : mapping of step, None where it is null, to (5,) float64
+    steps : mapping of step to (5,) float64; without_step : (5,) float64
     n_rows, n_files, n_tokens, n_masked, n_positive : int
     n_tokens_in_sequences : int
     """
@@ -177,7 +177,8 @@ class PairTotals:
     n_sequences: int = 0
     top: list[TopSequence] = field(default_factory=list)
     classes: Floats = field(default_factory=lambda: _zeros(len(POSITIONS), len(CLASSES)))
-    steps: dict[int | None, Floats] = field(default_factory=dict)
+    steps: dict[int, Floats] = field(default_factory=dict)
+    without_step: Floats = field(default_factory=lambda: _zeros(len(CLASSES)))
     has_sequences: bool = False
     no_sequences: str | None = None
     n_rows: int = 0
@@ -223,7 +224,7 @@ class PairTotals:
         """Keep the sequences with the largest sums of |diff|; ties go to the earlier."""
         self.top = sorted([*self.top, *found], key=lambda one: -one.diff_abs)[:TOP]
 
-    def add_step(self, step: int | None, row: Floats) -> None:
+    def add_step(self, step: int, row: Floats) -> None:
         """Add to a step."""
         mine = self.steps.setdefault(step, np.zeros(len(CLASSES)))
         _add_class(mine, row)
@@ -250,6 +251,7 @@ class PairTotals:
             _add_class(mine, row)
         for step, row in other.steps.items():
             self.add_step(step, row)
+        _add_class(self.without_step, other.without_step)
         for name, (count, where) in other.suspects.items():
             self.add_suspect(name, count, where)
         for name in ("n_rows", "n_files", "n_tokens", "n_masked"):
