@@ -32,25 +32,25 @@ def screenshot() -> str:
     )
     if done.returncode != 1:  # the gate is meant to fail
         raise SystemExit(done.stderr or f"exit code {done.returncode}")
-    console = Console(
-        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
-    )
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
     console.print(f"$ ppocli {' '.join(COMMAND)}\n", highlight=False)
     console.print(Text.from_ansi(done.stdout), no_wrap=True, overflow="ignore", crop=False)
     return console.export_svg(title="ppocli check", theme=MONOKAI, code_format=FRAME, unique_id="ppocli")
 
 
 FRAME = """\
-<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img"
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img"
   aria-label="A terminal with the output of ppocli check">
 <style>
-.{unique_id}-matrix {{ font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px;
-  line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-matrix {{ font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: {char_height}px; line-height: {line_height}px; }}
 .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: arial; }}
 {styles}
 </style>
 <defs>
-<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
 {lines}
 </defs>
 {chrome}
