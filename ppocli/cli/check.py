@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from ppocli.cli.output import Destination
     from ppocli.core.check_report import CheckReport
-    from ppocli.core.progress import Progress
-    from ppocli.core.report import Group
     from ppocli.core.spec import LossSpec
     from ppocli.errors import PpoCliError
 
@@ -174,35 +172,18 @@ class _Asked:
                 self.paths,
                 self.spec,
                 self.reading,
-                by="file" if self.gate.by == "file" else "total",
+                by=self.gate.by,
                 threads=self.execution.threads,
                 chunk_rows=self.execution.chunk_rows,
                 allow_empty=self.data.allow_empty,
                 progress=progress,
                 like=self.like,
             )
-            if self.gate.by == "step" and report.metrics["n_tokens"]:
-                report = replace(report, groups=self._steps(progress))
         finally:
             progress.finish()
         for line in notices(report, self.data, self.execution):
             notice(line)
         return report.to_dict()
-
-    def _steps(self, progress: Progress) -> tuple[Group, ...]:
-        """Evaluate each step."""
-        from ppocli.engine.by_group import groups_by
-
-        threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
-        return groups_by(
-            self.gate.by,
-            self.paths,
-            self.spec,
-            self.reading,
-            threads=threads,
-            chunk_rows=chunk_rows,
-            progress=progress,
-        )
 
 
 def names_under(like: str, spec: LossSpec) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, Sources  
 from ppocli.cli.output import plan
 from ppocli.core.glossary import nearest
 from ppocli.core.metrics import METRICS
-from ppocli.core.spec import choose
+from ppocli.core.spec import check_by
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
 from ppocli.render.formats import eval_text
@@ -94,7 +94,7 @@ def check_rows(output: OutputOptions) -> None:
     ------
     UsageProblem
     """
-    choose("--by", output.by, ("file", "total"))
+    check_by(output.by)
     if output.worst < 0:
         raise UsageProblem(f"--worst is a whole number of at least 0, not {output.worst}")
     if output.sort == "policy_loss_by_agg":

@@ -207,7 +207,11 @@ class OutputOptions(WritingOptions):
     by: Annotated[
         str,
         word_option(
-            OUTPUT, "--by", metavar="file|total", text="One row for each file (default), or the total only."
+            OUTPUT,
+            "--by",
+            metavar="file|total|step|COLUMN",
+            text="One row for each file (default), the total only, or one row for each training step, or for "
+            "each value of a column of whole numbers or text, with trends and what changed.",
         ),
     ] = "file"
     sort: Annotated[

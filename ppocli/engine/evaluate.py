@@ -16,7 +16,7 @@ from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
-from ppocli.core.spec import LossSpec, check_without_preset, choose
+from ppocli.core.spec import LossSpec, check_by, check_without_preset, choose
 from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
@@ -44,6 +44,7 @@ class Run:
     reading: Mapping[str, Any]
     audit: AuditOptions | None = None
     only: Collection[str] | None = None
+    by_group: bool = False
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
@@ -102,8 +103,10 @@ def evaluate_files(
     paths : sequence of str
     spec : LossSpec, optional
     options : ReadOptions, optional
-    by : {"file", "total"}
-        Also report each file's metrics in `groups`, when there is more than one file.
+    by : str
+        "file": also report each file's metrics in `groups`, when there is more than one file; "total": do
+        not. "step", or the name of a column of whole numbers or text: report each of its values instead, in a
+        pass of its own.
     worst : int
         How many of the worst tokens to list by |log_ratio| and by |loss|.
     threads : int, optional
@@ -146,7 +149,31 @@ def evaluate_files(
         like=None if like is None else preset(like),
     )
     run.audit, run.only = audit, only
-    return _evaluate(run, by, worst, threads, allow_empty)
+    check_by(by)
+    if by in ("file", "total"):
+        return _evaluate(run, by, worst, threads, allow_empty)
+    from ppocli.core.trend import with_changes
+    from ppocli.engine.by_group import check_column, groups_by
+
+    reading = options or ReadOptions()
+    if run.like is not None:
+        reading = replace(reading, aliases=run.like.aliases)
+    for path in run.paths[:1]:
+        check_column(by, path, reading)
+    run.by_group = True  # all is read once more
+    report = _evaluate(run, "total", worst, threads, allow_empty)
+    if not report.metrics["n_tokens"]:
+        return report
+    groups = groups_by(
+        by,
+        [one.path for one in report.inputs],
+        run.spec,
+        reading,
+        threads=threads,
+        chunk_rows=run.chunk_tokens,
+        progress=run.progress,
+    )
+    return replace(report, groups=with_changes(groups))
 
 
 def files_run(
@@ -262,6 +289,8 @@ def _evaluate_arrays(
         )
     if others.get("audit") is not None:
         check_audited(spec)
+    if others.get("by", "file") not in ("file", "total"):
+        raise UsageProblem("metrics by group are those of files, not of arrays", hint="by='total'")
     run = Run(
         spec=spec,
         open_readers=[lambda: ArrayReader(arrays, options)],
@@ -290,7 +319,6 @@ def _audit_settings(run: Run) -> dict[str, Any]:
 
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Check what was asked for, and report."""
-    choose("by", by, ("file", "total"))
     if run.like is None:
         check_without_preset(run.spec)
     numbers: tuple[tuple[str, Any, int], ...] = (
@@ -336,7 +364,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
 
         passes.audit = Audit(run.audit, _jit.thread_count())
     groups = []
-    run.progress.start(run.total_bytes() * passes.n_readings)
+    run.progress.start(run.total_bytes() * (passes.n_readings + run.by_group))
     # `only` names selections of our own; a framework then gives its loss and its columns, not its metrics.
     shown = run.like if run.only is None else None
     settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))

@@ -34,7 +34,7 @@ def eval_table(report: EvalReport, look: Look, *, digits: int = 6, sort: str | N
     """
     from ppocli.render.screen import eval_screen
 
-    return draw(eval_screen(report, digits, sort), look)
+    return draw(eval_screen(report, digits, sort, ascii_only=look.ascii), look)
 
 
 def draw(screen: Screen, look: Look) -> str:
