@@ -352,6 +352,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
     from ppocli.engine.correction import put_correction
     from ppocli.engine.drift_passes import known_kl
     from ppocli.engine.findings import find
+    from ppocli.engine.histogram import histograms
     from ppocli.engine.like import wanted
     from ppocli.engine.metrics import summarise
     from ppocli.engine.passes import Passes
@@ -417,6 +418,7 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
         },
         drift=drift,
         audit=passes.audit.result() if passes.audit is not None else None,
+        histograms=histograms(total, run.spec),
     )
     return with_token_ids(whole_report, run.openers_by_path())
 
