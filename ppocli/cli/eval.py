@@ -81,7 +81,13 @@ def run(
         notice(line)
     destination.deliver(
         lambda form, look, encoding: eval_text(
-            report, form, look, digits=output.digits, sort=output.sort, encoding=encoding
+            report,
+            form,
+            look,
+            digits=output.digits,
+            sort=output.sort,
+            hist=output.hist,
+            encoding=encoding,
         )
     )
     return report.exit_code

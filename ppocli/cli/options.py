@@ -224,6 +224,10 @@ class OutputOptions(WritingOptions):
             "explained_variance the smallest).",
         ),
     ] = None
+    hist: Annotated[
+        bool,
+        flag(OUTPUT, "--hist", text="Draw the histogram of log_ratio, with the ends of the clip interval."),
+    ] = False
     worst: Annotated[
         int,
         whole_option(

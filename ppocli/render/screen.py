@@ -9,6 +9,7 @@ from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
 from ppocli.render.groups import group_blocks, value_cell
 from ppocli.render.header import header_lines, place_text, words_of
+from ppocli.render.histogram import histogram_block
 from ppocli.render.notes import AGGREGATION_NOTES, note_of
 from ppocli.render.nulls import Nulls
 from ppocli.render.numbers import cell_text, count_text, number_text
@@ -69,7 +70,12 @@ NONZERO_BLOCKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def eval_screen(
-    report: EvalReport, digits: int = 6, sort: str | None = None, *, ascii_only: bool = False
+    report: EvalReport,
+    digits: int = 6,
+    sort: str | None = None,
+    *,
+    hist: bool = False,
+    ascii_only: bool = False,
 ) -> Screen:
     """Arrange a report for reading.
 
@@ -79,6 +85,8 @@ def eval_screen(
         Significant digits of real numbers.
     sort : str, optional
         The metric by which the files were ordered: gets a column beside the usual ones.
+    hist : bool
+        Also draw the histogram of log_ratio.
     ascii_only : bool
         Draw bars and lines with ASCII.
     """
@@ -89,6 +97,8 @@ def eval_screen(
         if title == "objective":
             blocks += made.aggregations()
             blocks += made.like()
+        if title == "ratio and KL" and hist:
+            blocks += histogram_block(report, digits, ascii_only=ascii_only)
     blocks += _drift(report, digits)
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)

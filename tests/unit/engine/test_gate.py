@@ -165,7 +165,7 @@ def test_limits_by_step(tmp_path: Path) -> None:
     assert wider.exit_code == 0
     with pytest.raises(UsageProblem, match="not of arrays"):
         ppocli.check(**ARRAYS, by="step", **EVERY)
-    masked = parquet(tmp_path / "b.parquet", mask=[0, 0])
+    masked = parquet(tmp_path / "b.parquet", mask=[0, 0], step=[0, 1])
     assert ppocli.check(masked, by="step", **EVERY).exit_code == ExitCode.EMPTY
 
 
