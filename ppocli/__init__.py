@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.report_table import to_arrow as to_arrow
     from ppocli.io.writer import RolloutWriter as RolloutWriter
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
+    "to_arrow": "ppocli.io.report_table",
 }
 __all__ = [
     "AuditReport",
@@ -59,7 +61,17 @@ __all__ = [
     "evaluate",
     "inspect_files",
     "ppo_clip_loss",
+    "to_arrow",
+    "to_html",
 ]
+
+
+def to_html(report: Any) -> str:
+    """Return a report as a page of its own: everything in one text, without scripts from elsewhere."""
+    from importlib import import_module
+
+    page: str = import_module("ppocli.render.html").html_page(report)
+    return page
 
 
 def __getattr__(name: str) -> Any:

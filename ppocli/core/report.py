@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ppocli.core.shown import Shown
+
 if TYPE_CHECKING:
     from ppocli.core.audit_report import AuditResult
 
@@ -157,8 +159,8 @@ class LikeReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EvalReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class EvalReport(Shown):
     """The result of `ppocli eval`.
 
     Attributes
@@ -197,7 +199,7 @@ class EvalReport:
     places: Mapping[str, Place] = field(default_factory=dict)
     like: LikeReport | None = None
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
     drift: Mapping[str, Any] = field(default_factory=dict)
     audit: AuditResult | None = None
     histograms: Mapping[str, tuple[Bin, ...]] = field(default_factory=dict)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ppocli.core.rows import flat
 from ppocli.render.console import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ppocli.core.report import EvalReport, Group, NullNote
 
 
@@ -43,21 +45,12 @@ def _label(value: str | int | None) -> str:
 
 def _all(one: EvalReport | Group) -> tuple[dict[str, float | int | None], dict[str, NullNote]]:
     """Return all numbers of a report or a group under their dotted names, and the notes of the nulls."""
-    metrics, nulls = dict(_flat(one.metrics)), dict(one.nulls)
+    metrics, nulls = dict(flat(one.metrics)), dict(one.nulls)
     if one.drift:
         metrics |= {f"drift.{name}": value for name, value in one.drift["metrics"].items()}
         nulls |= {f"drift.{name}": note for name, note in one.drift["nulls"].items()}
     metrics |= {f"change.{name}": value for name, value in getattr(one, "change", {}).items()}
     return metrics, nulls
-
-
-def _flat(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float | int | None]]:
-    """Yield every number under its dotted name."""
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", one) for key, one in value.items())
-        else:
-            yield name, value
 
 
 def cell_of(name: str, metrics: Mapping[str, float | int | None], nulls: Mapping[str, NullNote]) -> str:
