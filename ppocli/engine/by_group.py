@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppocli.core.chunk import IdCoder, ReadOptions
-from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B, NO_CAPS, DriftCaps
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.report import Group
 from ppocli.engine.drift_passes import ShortForm
@@ -84,6 +84,7 @@ def groups_by(
     threads: int | None = None,
     chunk_rows: int | None = None,
     progress: Progress | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> tuple[Group, ...]:
     """Evaluate every step, or every value of another column, by itself.
 
@@ -91,7 +92,7 @@ def groups_by(
     ----------
     by : str
         "step": the column of the role `step`; else the name of a column of whole numbers or text.
-    paths, spec, options, threads, chunk_rows, progress : as in `evaluate_files`
+    paths, spec, options, threads, chunk_rows, progress, caps : as in `evaluate_files`
 
     Returns
     -------
@@ -119,7 +120,7 @@ def groups_by(
             hint="leave out one of the two",
         )
     passes.prepare(inputs)
-    run = _Run(by, passes)
+    run = _Run(by, passes, caps)
     for path in inputs.files:
         check_column(by, path, options)
     for index, reader in inputs.readers():
@@ -162,8 +163,8 @@ def check_column(by: str, path: str, options: ReadOptions) -> None:
 class _Run:
     """Adds files to the totals of the groups."""
 
-    def __init__(self, by: str, passes: Passes) -> None:
-        self.by, self.passes = by, passes
+    def __init__(self, by: str, passes: Passes, caps: DriftCaps) -> None:
+        self.by, self.passes, self.caps = by, passes, caps
         self.table = GroupTable(GROUP_LIMIT)
         self.totals = GroupTotals()
         self.drift: dict[int, ShortForm] | None = {}
@@ -190,7 +191,9 @@ class _Run:
         file.finish()
         if self.drift is not None:
             for g, one in file.drift.items():
-                self.drift[g].merge(one, index, file.drift_rows[g])
+                pair = one.finish()
+                pair.n_rows = file.drift_rows[g]
+                self.drift[g].merge(report.path, pair, index)
 
     def _spans(self, reader: Reader, wanted: frozenset[str]) -> Iterator[Span]:
         """Read a file ahead, in spans of whole blocks."""
@@ -213,7 +216,7 @@ class _Run:
                 f"warning: more than {DRIFT_LIMIT:,} groups: no drift metrics of single groups"
             )
             return None
-        return self.drift.setdefault(g, ShortForm(self._work)).start(path)
+        return self.drift.setdefault(g, ShortForm(self._work, self.caps)).start(path)
 
     def groups(self, names: Mapping[int, str]) -> Iterator[Group]:
         """Yield the metrics of each group, in order."""

@@ -14,7 +14,8 @@ from ppocli.kernels import grouping, layout, sequence
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ppocli.engine.totals import Floats, Ints, NormFault
+    from ppocli.engine.norm_fault import NormFault
+    from ppocli.engine.totals import Floats, Ints
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "hi": (len(SUM),),

@@ -112,8 +112,18 @@ def test_one_answer_however_it_is_read(tmp_path: Path) -> None:
 def test_groups_need_their_column() -> None:
     columns = batch()
     del columns["group_id"]
-    with pytest.raises(InputError, match="no column for group_id"):
+    with pytest.raises(InputError, match="no column for group_id") as caught:
         ppocli.evaluate(**columns, adv_norm="group")
+    assert caught.value.hint == "--col group_id=COLUMN, or --adv-norm batch"
+
+
+def test_a_unit_of_sequences_needs_sequences() -> None:
+    flat = {role: values.ravel() for role, values in batch().items() if role != "group_id"}
+    for adv_norm in ("batch", "minibatch:8"):
+        with pytest.raises(InputError, match="no sequences, which --adv-norm-unit sequence needs") as caught:
+            ppocli.evaluate(**flat, adv_norm=adv_norm, adv_norm_unit="sequence")
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("--col sequence_id=COLUMN")
 
 
 @pytest.mark.parametrize("adv_norm", ["minibatch", "minibatch:0", "minibatch:x", "group:4", "batches"])
@@ -177,3 +187,12 @@ def test_a_scope_that_the_formula_leaves_undefined_makes_the_loss_null() -> None
     assert got.metrics["policy_loss_by_agg"]["token-mean"] is None
     assert got.nulls["policy_loss"].nonfinite == "nan"
     assert "cannot be normalised" in got.nulls["policy_loss"].reason
+    # What depends on the sign of that token's advantage is null, too, and over the others beside it.
+    for name in ("clip_frac_active", "grad_zero_frac", "dual_clip_frac"):
+        if name in got.metrics:
+            assert got.metrics[name] is None
+            assert "the advantages of 1 token cannot be normalised" in got.nulls[name].reason
+            assert got.nulls[name].nonfinite is None
+    # On policy, a token is flat where its advantage is 0: the middle ones of the two other scopes.
+    assert got.metrics["grad_zero_frac_finite"] == pytest.approx(2 / 6)
+    assert got.metrics["clip_frac"] == 0.0
