@@ -122,8 +122,14 @@ EXTREMES = (
     "ev_old_return",
     "entropy",
     "ref_k1",
+    "log_prob",
+    "old_log_prob",
+    "ref_log_prob",
 )
 """Quantities whose smallest and largest value are kept."""
+
+EXTREME_OF = {"old_log_prob": "ratio", "ref_log_prob": "ref"}
+"""The selection of those that are no sums."""
 
 PIECE = (
     "stored",

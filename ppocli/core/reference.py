@@ -73,12 +73,12 @@ def ppo_loss(log_ratio: Floats, advantages: Floats, spec: LossSpec) -> Floats:
     Returns
     -------
     (n,) float64
-        Exactly 0 where the advantage is 0, whatever the ratio (NaN excepted). +inf where the ratio
+        Exactly 0 where the advantage is 0, whatever the ratio, NaN included. +inf where the ratio
         overflows, the advantage is negative and neither `delta` nor `dual_clip` bounds it.
     """
     r = ratio(log_ratio, spec.log_ratio_clamp)
-    # An infinite ratio times a zero advantage would be NaN: those tokens get ratio 1, and so the product 0.
-    r = np.where((advantages == 0.0) & ~np.isnan(r), 1.0, r)
+    # A ratio that is not finite times a zero advantage would be NaN: with ratio 1 the product is 0.
+    r = np.where(advantages == 0.0, 1.0, r)
     bounded = r if spec.delta is None else np.minimum(r, spec.delta)
     clipped = np.clip(r, 1.0 - spec.clip_low, 1.0 + spec.clip_high)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -91,7 +91,7 @@ def ppo_loss(log_ratio: Floats, advantages: Floats, spec: LossSpec) -> Floats:
 def unclipped_loss(log_ratio: Floats, advantages: Floats, spec: LossSpec) -> Floats:
     """Return -ratio A of each token; exactly 0 where A is 0."""
     r = ratio(log_ratio, spec.log_ratio_clamp)
-    r = np.where((advantages == 0.0) & ~np.isnan(r), 1.0, r)
+    r = np.where(advantages == 0.0, 1.0, r)
     with np.errstate(over="ignore", invalid="ignore"):
         return -r * advantages + 0.0
 
@@ -364,7 +364,10 @@ def ppo_clip_loss(
     new, old, adv = _paired({"log_probs_new": new, "log_probs_old": old, "advantages": adv})
     spec = LossSpec(clip_low=eps_clip, clip_high=eps_clip)
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.mean(ppo_loss(log_ratio(new, old), adv, spec))) + 0.0
+        ratios = log_ratio(new, old)
+        # A zero advantage hides no NaN here: nothing else would tell of it.
+        losses = np.where(np.isnan(ratios), np.nan, ppo_loss(ratios, adv, spec))
+        return float(np.mean(losses)) + 0.0
 
 
 def _widen(name: str, value: Any, *, whole: bool = False) -> Floats:

@@ -241,7 +241,7 @@ def gmpo(log_ratio: Floats, advantages: Floats, sequences: Sequences, bounds: Lo
     masks = signed_masks(bounded < -bounds.clip_low, bounded > bounds.clip_high, advantages)
     exponent = np.where(masks.active_high, bounds.clip_high, bounded)
     exponent = np.where(masks.active_low, -bounds.clip_low, exponent)
-    exponent = np.where((advantages == 0.0) & ~np.isnan(bounded), 0.0, exponent)
+    exponent = np.where(advantages == 0.0, 0.0, exponent)
     lengths = sequences.lengths + bounds.seq_eps
     geometric = sequences.spread(reference.ratio(sequences.total(exponent) / lengths))
     mean_advantage = sequences.spread(sequences.total(advantages) / lengths)

@@ -385,7 +385,7 @@ def smooth_loss(tokens: Tokens, spec: LossSpec) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         smooth = low + width / (1.0 + np.exp(4.0 * (0.5 - (ratios - low) / width)))
         loss = np.maximum(-ratios * advantages, -smooth * advantages)
-    return np.where((advantages == 0.0) & ~np.isnan(ratios), 0.0, loss) + 0.0
+    return np.where(advantages == 0.0, 0.0, loss) + 0.0
 
 
 def residual(tokens: Tokens, spec: LossSpec, *, role: str = "values") -> Floats:

@@ -3,7 +3,7 @@
 Arguments are arrays of valid tokens, (n,) float64: masked ones have been left out before. A is the advantage,
 log_ratio = log_probs - old_log_probs, ratio = exp(log_ratio). Losses are to be minimised. old_log_probs,
 advantages and rollout log-probs are constants. A zero advantage makes its product with the ratio or the
-log-prob exactly 0, whatever they are (NaN excepted). NaN in a column that the loss uses gives NaN.
+log-prob exactly 0, whatever they are, NaN included. Otherwise NaN in a column that the loss uses gives NaN.
 
 References
 ----------
@@ -250,9 +250,8 @@ def decoupled(log_ratio: Floats, advantages: Floats, weight: Floats, bounds: Los
     The clip decisions are those of ppo.
     """
     terms = ppo(log_ratio, advantages, bounds)
-    with np.errstate(over="ignore", invalid="ignore"):
-        loss, gradient = product(weight, terms.loss), product(weight, terms.gradient)
-    return ObjectiveTerms(loss + 0.0, gradient + 0.0, terms.masks)
+    loss, gradient = (weighted(weight, term, advantages) for term in (terms.loss, terms.gradient))
+    return ObjectiveTerms(loss, gradient, terms.masks)
 
 
 def weighted_log_probs(
@@ -266,8 +265,14 @@ def weighted_log_probs(
 
 
 def product(weight: Floats, factor: Floats) -> Floats:
-    """Return weight * factor; exactly 0 where the factor is 0, an infinite weight included."""
-    return np.where((factor == 0.0) & ~np.isnan(weight), 1.0, weight) * factor
+    """Return weight * factor; exactly 0 where the factor is 0, whatever the weight."""
+    return np.where(factor == 0.0, 1.0, weight) * factor
+
+
+def weighted(weight: Floats, term: Floats, advantages: Floats) -> Floats:
+    """Return weight * term, a loss or gradient; a weight that is NaN shows unless the advantage is 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(np.isnan(weight) & (advantages != 0.0), np.nan, product(weight, term)) + 0.0
 
 
 def clamped(log_ratio: Floats, clamp: float | None) -> Floats:

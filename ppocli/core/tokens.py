@@ -142,9 +142,10 @@ class Tokens:
         factor = self.factor(spec)
         if factor is None:
             return terms
-        with np.errstate(over="ignore", invalid="ignore"):
-            loss = token_objectives.product(factor, terms.loss) + 0.0
-            gradient = token_objectives.product(factor, terms.gradient) + 0.0
+        used = self.advantages(spec)
+        loss, gradient = (
+            token_objectives.weighted(factor, term, used) for term in (terms.loss, terms.gradient)
+        )
         return ObjectiveTerms(loss, gradient, terms.masks)
 
     def log_correction(self, spec: LossSpec) -> Floats | None:

@@ -30,8 +30,14 @@ LOCATED = {
     "log_ratio": ("log_probs", "old_log_probs"),
     "adv": ("advantages",),
     "ref_k1": ("log_probs", "ref_log_probs"),
+    "log_prob": ("log_probs",),
+    "old_log_prob": ("old_log_probs",),
+    "ref_log_prob": ("ref_log_probs",),
 }
 """Extremes whose place is reported, and the columns they are made of."""
+
+POSITIVE = ("log_prob", "old_log_prob", "ref_log_prob")
+"""Extremes that have a place only where they are above 0."""
 
 MOST_PIECES = 1 << 15
 """Pieces of sequences that are held at once, 4 MB; a span with more of them is evaluated in parts."""
@@ -90,6 +96,7 @@ class FileAccumulator:
         merge.merge_blocks(blocks.sums, blocks.squares, totals.hi, totals.lo, totals.m2, totals.nonfinite)
         self._count_tokens(span, blocks)
         suspects.look(blocks, totals, lambda token: self.place(span, token))
+        totals.checks.look(blocks, lambda token: self.place(span, token))
         self._keep_extremes(blocks)
         self.worst.offer(self, blocks)
         if self.audit is not None:
@@ -102,6 +109,7 @@ class FileAccumulator:
             self.sequences.finish()
             if self.totals.n_tokens:  # else the finding is that the whole file has no valid token
                 self.sequences.note_masked()
+        self.totals.checks.finish(Place(self.path, 0))
         self.totals.bins[:] = self.workspace.histogram()
         return self.totals
 
@@ -137,9 +145,10 @@ class FileAccumulator:
         for role in LOSS_ROLES:
             if role in span.arrays:
                 where = where[np.isfinite(widened(stored(span, role)[where]))]
+        self.totals.n_undefined += where.size
         for name, array in TERMS:
             self._add_kinds(name, span.arrays[array][where])
-        _flag(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))
+        flag_pieces(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))
 
     def _tally_dirty(self, span: Span, blocks: Blocks, where: Ints) -> None:
         """Count and locate what is not finite in some blocks, and what float64 would have made of it."""
@@ -166,7 +175,7 @@ class FileAccumulator:
         known = dirty.terms_of(values, null, self.plan.parameters, skip)
         for name, terms in (*known, *computed):
             self._add_kinds(name, terms)
-        _flag(blocks, where, dirty.flags_of(values, null, self.plan.parameters, loss))
+        flag_pieces(blocks, where, dirty.flags_of(values, null, self.plan.parameters, loss))
 
     def _add_kinds(self, name: str, terms: Floats) -> None:
         """Count terms of a sum that are NaN, +inf and -inf."""
@@ -190,7 +199,7 @@ class FileAccumulator:
                 best = self.totals.extremes[which, side]
                 if (value < best) if side == 0 else (value > best):
                     self.totals.extremes[which, side] = value
-                    if name in LOCATED:
+                    if name in LOCATED and (name not in POSITIVE or (side == 1 and value > 0.0)):
                         self.totals.places[name, side] = self.place(
                             blocks.span, self._find(blocks, block, name, value)
                         )
@@ -219,7 +228,7 @@ class FileAccumulator:
         return Place(self.path, row, position)
 
 
-def _flag(blocks: Blocks, where: Ints, flags: Ints) -> None:
+def flag_pieces(blocks: Blocks, where: Ints, flags: Ints) -> None:
     """Add what sequences have to remember of some tokens of a span to their pieces."""
     for which, starts in blocks.cut.ways():
         own = blocks.pieces[which, layout.PIECE_FLAGS].astype(np.int64)

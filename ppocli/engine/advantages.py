@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SCOPE = "scope"
 """The array beside a span's columns: which scope each token belongs to, or -1."""
 
+NORMAL = 1e-3
+"""What mean and deviation of normalised advantages may be off 0 and 1: an epsilon, or 16-bit storage."""
+
 
 @dataclass(slots=True, eq=False)
 class AdvantageScopes:
@@ -37,6 +40,8 @@ class AdvantageScopes:
     spec : LossSpec
     base_row : int
         Rows of the inputs before the one that is read.
+    normal : (int, int)
+        Scopes whose values vary, and those of them whose mean is 0 and whose deviation is 1.
     """
 
     spec: LossSpec
@@ -45,6 +50,7 @@ class AdvantageScopes:
     shift: Floats = field(default_factory=lambda: np.zeros(1))
     scale: Floats = field(default_factory=lambda: np.ones(1))
     spoilt: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
+    normal: tuple[int, int] = (0, 0)
 
     def through(self, spans: Iterator[Span], path: str, *, collect: bool) -> Iterator[Span]:
         """Yield the spans again with the scope of each token; a first pass collects statistics."""
@@ -78,6 +84,9 @@ class AdvantageScopes:
         n, total, square, low, high, n_values, infinite = sequence.moments_of(self.table.states[:n_scopes]).T
         equal = low == high
         mean = np.where(equal, low, total / np.maximum(n, 1.0))
+        varying = (n > 1) & ~equal
+        normal = is_normal(mean, square, n) & varying
+        self.normal = int(varying.sum()), int(normal.sum())
         ddof = self.spec.adv_norm_ddof
         variance = np.where(equal, 0.0, np.maximum(square, 0.0)) / np.maximum(n - ddof, 1.0)
         deviation, eps = np.sqrt(variance), self.spec.adv_norm_eps
@@ -178,6 +187,20 @@ class AdvantageScopes:
         odd = np.add.reduceat(infinite, starts, dtype=np.int64)
         moments = np.column_stack([n, sums, squares, low, high, n + odd, odd])
         sequence.add_moments(places, moments, self.table.states)
+
+
+def is_normal(mean: Floats, square: Floats, n: Floats) -> NDArray[np.bool_]:
+    """Return whether values have mean 0 and deviation 1, by either divisor, as if they were normalised.
+
+    Parameters
+    ----------
+    mean, square, n : float64
+        Of the values, the sum of squares about the mean, and how many there are.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_either = [np.abs(np.sqrt(np.maximum(square, 0.0) / (n - ddof)) - 1.0) for ddof in (0, 1)]
+    normal: NDArray[np.bool_] = (np.abs(mean) < NORMAL) & (np.minimum(*by_either) < NORMAL)
+    return normal
 
 
 def _finite(arrays: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:

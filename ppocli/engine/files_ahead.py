@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -26,6 +27,8 @@ SMALL = 1 << 20
 
 AHEAD = 8
 """Files in flight."""
+
+_NUMBER = re.compile(r"u?int\d+")
 
 Asked: TypeAlias = "tuple[frozenset[str], int, bool]"
 """What is asked of `Reader.chunks`."""
@@ -102,6 +105,7 @@ class _Foreseen:
     def __init__(self, reader: Reader, asked: dict[object, Asked]) -> None:
         self._reader, self._asked = reader, asked
         self._read: tuple[Asked, list[Chunk]] | None = None
+        self._first = True
 
     @property
     def report(self) -> InputReport:
@@ -121,7 +125,8 @@ class _Foreseen:
     def chunks(self, roles: Collection[str], chunk_tokens: int, *, repeat: bool = True) -> Iterator[Chunk]:
         """Yield the rows in stored order; see `ppocli.core.chunk.Reader`."""
         asked = frozenset(roles), chunk_tokens, repeat
-        self._asked[self._kind()] = asked
+        if self._first:  # what comes after it, such as the short form of `drift`, reads other columns
+            self._asked[self._kind()], self._first = asked, False
         read, self._read = self._read, None
         if read is not None and read[0] == asked:
             return Ready(read[1])
@@ -149,4 +154,4 @@ class _Foreseen:
     def _has_text(self) -> bool:
         """Return whether some id is text."""
         columns = self._reader.report.columns
-        return any("int" not in columns[role].dtype for role in ID_ROLES if role in columns)
+        return not all(_NUMBER.fullmatch(columns[role].dtype) for role in ID_ROLES if role in columns)

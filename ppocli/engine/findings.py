@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ppocli.core.partials import COLUMNS
 from ppocli.core.rules import RULES
+from ppocli.engine.data_findings import find_data, plural
 from ppocli.engine.objective_findings import find_objective
 from ppocli.engine.summary import KINDS, Summary
-from ppocli.engine.suspects import MASKED, PADDING
+from ppocli.engine.suspects import MASKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,20 +35,13 @@ def find(
         *_missing_values(totals),
         *_overflow(s),
         *_bounds(s),
-        *_positive(s),
-        *_suspects(totals),
         *_empty_files(inputs),
         *_masked_sequences(totals),
-        *_repeated_ids(repeats),
+        *find_data(s, inputs, repeats),
         *find_objective(s, rollout_kl),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda one: (rank[one.severity], one.code)))
-
-
-def _plural(n: int, what: str) -> str:
-    """Return `1 token` or `2,000 tokens`."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _missing_values(totals: Totals) -> Iterator[Finding]:
@@ -83,46 +77,12 @@ def _bounds(s: Summary) -> Iterator[Finding]:
     where = s.place("log_ratio", 0 if -low > high else 1)
     if on_bound:
         message = (
-            f"{_plural(on_bound, 'log-ratio')} exactly at +-10 or +-20, the bounds at which trainers clamp"
+            f"{plural(on_bound, 'log-ratio')} exactly at +-10 or +-20, the bounds at which trainers clamp"
         )
         yield RULES["PPO103"].found(on_bound, message, where if max(-low, high) in (10.0, 20.0) else None)
     if beyond:
-        message = f"{_plural(beyond, 'log-ratio')} beyond +-20 nats; the largest is {max(-low, high):.6g}"
+        message = f"{plural(beyond, 'log-ratio')} beyond +-20 nats; the largest is {max(-low, high):.6g}"
         yield RULES["PPO104"].found(beyond, message, where)
-
-
-def _positive(s: Summary) -> Iterator[Finding]:
-    """PPO403."""
-    n, tokens = s.totals.n_positive, s.totals.n_tokens
-    if n:
-        columns = sum(role in s.totals.roles for role in ("log_probs", "old_log_probs", "ref_log_probs"))
-        every = ": every one of them" if n == tokens * columns else ""
-        yield RULES["PPO403"].found(n, f"{_plural(n, 'log-prob')} above 0{every}")
-
-
-def _suspects(totals: Totals) -> Iterator[Finding]:
-    """PPO402 and PPO404."""
-    for name, one in totals.suspects.items():
-        if name == MASKED:
-            continue
-        tokens = _plural(one.count, "valid token")
-        if name == PADDING:
-            message = f"{tokens} with log_probs, old_log_probs and advantage all exactly 0: padding?"
-            yield RULES["PPO404"].found(one.count, message, one.where)
-        else:
-            role, value = name.split()
-            yield RULES["PPO402"].found(
-                one.count, f"{tokens} with {role} exactly {value}: a sentinel?", one.where
-            )
-
-
-def _repeated_ids(repeats: RepeatedIds) -> Iterator[Finding]:
-    """PPO405."""
-    if repeats.count:
-        more = "" if repeats.checked else ", not checked beyond 1,000,000 ids"
-        ids = _plural(repeats.count, "sequence id")
-        message = f"{ids} in more than one file{more}; the first repetition is in {repeats.path}"
-        yield RULES["PPO405"].found(repeats.count, message)
 
 
 def _empty_files(inputs: Sequence[InputReport]) -> Iterator[Finding]:
@@ -140,5 +100,5 @@ def _masked_sequences(totals: Totals) -> Iterator[Finding]:
     if masked is not None:
         every = "every token of it is masked" if masked.count == 1 else "every token of them is masked"
         place = f"{masked.where.path} row {masked.where.row}"
-        message = f"{_plural(masked.count, 'sequence')} without a valid token ({every}); the first in {place}"
+        message = f"{plural(masked.count, 'sequence')} without a valid token ({every}); the first in {place}"
         yield RULES["PPO401"].found(masked.count, message, masked.where)

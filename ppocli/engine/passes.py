@@ -12,15 +12,17 @@ from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.advantages import AdvantageScopes
 from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
+from ppocli.engine.file_part import FilePart
 from ppocli.engine.measures import MeasureSet, Wanted
+from ppocli.engine.norm_fault import NormFault
 from ppocli.engine.pipeline import read_ahead
 from ppocli.engine.policy import Job, PolicyStage, check_loss
 from ppocli.engine.reading import ReadAgain, chunk_tokens_for
-from ppocli.engine.repeats import RepeatedIds
+from ppocli.engine.repeats import RepeatedIds, RowIds
 from ppocli.engine.sequences import GROUP_LIMIT, MicroBatches
 from ppocli.engine.span import Assembler, Span
 from ppocli.engine.summary import Summary
-from ppocli.engine.totals import NormFault, Plan, Totals, make_plan
+from ppocli.engine.totals import Plan, Totals, make_plan
 from ppocli.engine.windows import Interleaved, NotTogether, Windows
 from ppocli.engine.worst import WorstTokens
 from ppocli.errors import InputError
@@ -28,7 +30,7 @@ from ppocli.kernels import layout
 from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
@@ -73,6 +75,9 @@ class Passes:
     audit: Audit | None = None
     only: Collection[str] | None = None
     reads_ahead: bool = False
+    statistics_of: Callable[[], Totals] | None = None
+    """Returns the statistics of the advantages where they are collected elsewhere."""
+    several: bool = False
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -88,6 +93,7 @@ class Passes:
         shift, scale = 0.0, 1.0
         if self.spec.scoped:
             settings = self._collect_scopes(run)
+            self.total.normal_scopes = None if self.scopes is None else self.scopes.normal
         else:
             shift, scale, settings = self.normalisation(run)
         scales = {} if (shift, scale) == (0.0, 1.0) else {self.spec: (shift, scale)}
@@ -182,52 +188,64 @@ class Passes:
         return {spec: scale_of(spec, statistics)[:2] for spec in specs}
 
     def _statistics(self, run: Inputs) -> Totals:
-        """Read the valid advantages of the whole input."""
-        statistics = Totals(roles=frozenset(("advantages",)))
+        """Return the totals of the valid advantages of the whole input."""
+        if self.statistics_of is not None:
+            return self.statistics_of()
+        statistics = no_statistics()
         for _, reader in run.readers():
-            plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
-            accumulator = FileAccumulator(reader.report.path, plan, self.workspace, WorstTokens(0))
             try:
-                for span in self._spans(reader, frozenset(("advantages", "mask"))):
-                    accumulator.add(span)
+                one = self.read_statistics(reader)
             except InputError as problem:
                 run.skip(reader.report.path, problem)
                 continue
-            statistics.merge(accumulator.finish(), GROUP_LIMIT)
+            statistics.merge(one, GROUP_LIMIT)
         return statistics
 
-    def evaluate(self, reader: Reader, index: int) -> tuple[InputReport, Totals]:
-        """Read one input through the kernels and add its totals to the run's.
+    def read_statistics(self, reader: Reader) -> Totals:
+        """Return the totals of the valid advantages of one input."""
+        plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
+        accumulator = FileAccumulator(reader.report.path, plan, self.workspace, WorstTokens(0))
+        for span in self._spans(reader, frozenset(("advantages", "mask"))):
+            accumulator.add(span)
+        return accumulator.finish()
+
+    def evaluate(self, reader: Reader, index: int) -> FilePart:
+        """Read one input and add it to the run."""
+        part = self.read(reader)
+        self.enter(part, index)
+        return part
+
+    def read(self, reader: Reader) -> FilePart:
+        """Read one input through the kernels; nothing but micro-batches and audits reach beyond it.
 
         A file whose sequences turn out to be interleaved is read again and held back whole, where the loss or
         a measure needs them together; a measure alone is given up where that does not fit into memory.
         """
-        kept = self.worst.copy(), self.micro.copy()
+        kept = self.micro.copy()
         together, hold = True, False
         while True:
             try:
-                return self._evaluate(reader, index, together=together, hold=hold)
+                return self._read(reader, together=together, hold=hold)
             except Interleaved:
                 hold = True
             except NotTogether:
                 if self.job.loss and self.spec.needs_sequences:
                     raise
                 together = False
-            self.worst, self.micro = kept[0].copy(), kept[1].copy()
+            self.micro = kept.copy()
             if self.audit is not None:
                 self.audit.drop()
 
-    def _evaluate(
-        self, reader: Reader, index: int, *, together: bool, hold: bool
-    ) -> tuple[InputReport, Totals]:
-        """Read one input; see `evaluate`."""
+    def _read(self, reader: Reader, *, together: bool, hold: bool) -> FilePart:
+        """Read one input; see `read`."""
         report = reader.report
         job = self.job
         plan = make_plan(
             self.spec, report.columns, self.only, shift=job.shift, scale=job.scale, computed=job.loss
         )
+        worst = WorstTokens(self.n_worst)
         accumulator = FileAccumulator(
-            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows, self.audit
+            report.path, plan, self.workspace, worst, self.micro, self.total.n_rows, self.audit
         )
         if self.audit is not None:
             self.audit.begin(report, plan)
@@ -235,7 +253,8 @@ class Passes:
         ids = frozenset(IDS) - _ids_without_use(report)
         stage = self.stage(report, together=together)
         measured = frozenset().union(*(one.roles for one in job.sets))
-        spans = self._spans(reader, plan.roles | ids | measured)
+        row_ids = RowIds() if self.several and by_row and "sequence_id" in report.columns else None
+        spans = self._spans(reader, plan.roles | ids | measured, row_ids)
         if self.scopes is not None:
             self.scopes.base_row = self.total.n_rows
             spans = self.scopes.through(spans, report.path, collect=False)
@@ -249,24 +268,43 @@ class Passes:
             totals.n_stored_sequences = report.rows
         if stage is not None:
             stage.finish(totals, totals.n_stored_sequences - found)
+        sequence_ids = rows = None
         if accumulator.sequences is not None and accumulator.sequences.by_id:
-            self.repeats.add(report.path, accumulator.sequences.ids())
+            sequence_ids, rows = accumulator.sequences.ids(), accumulator.sequences.first_rows()
+        elif row_ids is not None:
+            sequence_ids, rows = row_ids.found()
         report = reader.report  # readers add notes while they read
-        totals.norm_fault = self.total.norm_fault
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}
+        return FilePart(
+            _with_counts(report, plan, totals),
+            totals,
+            tuple(stage.totals) if stage is not None else (),
+            sequence_ids,
+            rows,
+            worst,
+        )
+
+    def enter(self, part: FilePart, index: int) -> None:
+        """Add the next input, in order, to the run."""
+        totals, path = part.totals, part.report.path
+        totals.norm_fault = self.total.norm_fault
+        for one, mine in zip(self.job.sets, part.measures, strict=False):
+            one.total.merge(mine)
+        if part.ids is not None and part.id_rows is not None:
+            self.repeats.add(path, part.ids, part.id_rows)
+        self.worst.merge(part.worst)
         if totals.n_tokens:
             self.total.roles &= totals.roles
             if not totals.has_sequences:
-                self.without_sequences.append(report.path)
+                self.without_sequences.append(path)
             elif self.total.no_sequences is None:
                 self.total.no_sequences = totals.no_sequences
             self.total.has_sequences |= totals.has_sequences
             if totals.groups is None:
-                self.without_groups.append(report.path)
-        self.total.file_order[report.path] = index
+                self.without_groups.append(path)
+        self.total.file_order[path] = index
         self.total.merge(totals, GROUP_LIMIT)
-        return _with_counts(report, plan, totals), totals
 
     def skip(self, run: Inputs, path: str, problem: InputError) -> None:
         """Leave an input out, or raise; begin again where its tokens count in statistics or micro-batches.
@@ -320,19 +358,24 @@ class Passes:
             return {"horizon": horizon_of(Summary(total, self.spec)) or None}
         return {}
 
-    def _spans(self, reader: Reader, roles: frozenset[str]) -> Iterator[Span]:
-        """Read an input ahead, in spans of whole blocks."""
+    def _spans(self, reader: Reader, roles: frozenset[str], row_ids: RowIds | None = None) -> Iterator[Span]:
+        """Read an input ahead, in spans of whole blocks; ids of rows are remembered apart."""
         assembler = Assembler(layout.BLOCK)
         report = reader.report
         per_row = report.bytes / max(report.rows, 1)
-        wanted = roles & frozenset(report.columns)
+        wanted = (roles if row_ids is None else roles | {"sequence_id"}) & frozenset(report.columns)
         tokens = self.chunk_tokens or chunk_tokens_for(report.columns[role].dtype for role in wanted)
         if self.job.loss or self.job.sets:
             tokens = min(tokens, COMPUTED_TOKENS)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
-            yield from assembler.push(chunk)
+            yield from assembler.push(chunk if row_ids is None else row_ids.take(chunk))
         yield from assembler.finish()
+
+
+def no_statistics() -> Totals:
+    """Return the totals of no advantages."""
+    return Totals(roles=frozenset(("advantages",)))
 
 
 def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str, Any], NormFault | None]:

@@ -106,13 +106,12 @@ class PolicyStage:
         self.totals = [one.start(self.have, sequences=self.sequences) for one in self.job.sets]
 
     def finish(self, totals: Totals, n_empty: int = 0) -> None:
-        """Enter the measures of the file into the run's, and what was rejected into the file's totals.
+        """Close the measures of the file, and enter what was rejected into its totals.
 
         `n_empty`: stored sequences without a token, which no window holds.
         """
         for one, mine in zip(self.job.sets, self.totals, strict=True):
             one.count_empty(mine, n_empty)
-            one.total.merge(mine)
         totals.n_rejected = self.n_rejected
         totals.n_masked -= self.n_rejected
 
@@ -323,7 +322,7 @@ def _put(out: dict[str, Array], where: Bools, tokens: Tokens, spec: LossSpec) ->
     advantages = tokens.advantages(spec)
     ratio = tokens.ratio(clamp=spec.log_ratio_clamp)
     out[LOSS][where] = terms.loss
-    out[UNCLIPPED][where] = np.where((advantages == 0.0) & ~np.isnan(ratio), 0.0, -ratio * advantages) + 0.0
+    out[UNCLIPPED][where] = np.where(advantages == 0.0, 0.0, -ratio * advantages) + 0.0
     out[GRADIENT][where] = np.abs(terms.gradient)
     out[FLAGS][where] = _bits(terms.masks)
 

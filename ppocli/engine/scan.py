@@ -249,7 +249,7 @@ class ColumnCounter:
         low, high = values.min().item(), values.max().item()
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
-        self.exact_in = [name for name in self.exact_in if _is_exact(values, name)]
+        self.exact_in = [name for name in self.exact_in if is_exact(values, name)]
 
     def finish(self) -> ColumnScan:
         """Return what was counted."""
@@ -278,7 +278,7 @@ def _widened(values: NDArray[Any]) -> NDArray[Any]:
     return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _is_exact(values: NDArray[Any], name: str) -> bool:
+def is_exact(values: NDArray[Any], name: str) -> bool:
     """Return whether a narrower format holds all these finite values; -0.0 and 0.0 are one value."""
     if name == "float32":
         with np.errstate(over="ignore"):

@@ -153,6 +153,12 @@ class SequenceStage:
         """Return the sequence ids met so far that are still known."""
         return np.concatenate([*self._closed, self.open_rows.keys[: self.open_rows.n, 1]])
 
+    def first_rows(self) -> Ints:
+        """Return the first row of each of these; -1 where it was closed before the end."""
+        closed = np.full(sum(part.size for part in self._closed), -1, dtype=np.int64)
+        rows = self.open_rows.states[: self.open_rows.n, sequence.FIRST_ROW].astype(np.int64)
+        return np.concatenate([closed, rows])
+
     def position(self, span: Span, token: int) -> int | None:
         """Return how many stored tokens of its sequence stand before a token of a span not yet added."""
         codes, here = span.arrays["sequence_id"], token - span.origin

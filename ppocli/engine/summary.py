@@ -11,6 +11,7 @@ import numpy as np
 from ppocli.core.metrics import METRICS
 from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SUM
 from ppocli.core.report import Nonfinite, NullNote, Place
+from ppocli.engine.norm_fault import NormFault
 from ppocli.kernels import layout
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Summary:
             share or a count, finite whatever the terms are.
         """
         bad = self.bad_values(roles)
-        fault = self.totals.norm_fault if {"log_probs", "advantages"} <= set(roles) else None
+        fault = self._norm_fault() if {"log_probs", "advantages"} <= set(roles) else None
         kind = nonfinite_of(tally or CLEAN)
         if fault is not None and tally is not None and (fault.nonfinite or not fault.has_twin):
             kind = fault.nonfinite
@@ -233,6 +234,15 @@ class Summary:
         if kind == "nan" and "advantages" in roles and undefined:
             return "the advantages cannot be normalised, or a product overflows float64"
         return "overflows float64"
+
+    def _norm_fault(self) -> NormFault | None:
+        """Return why normalised advantages cannot be said, of all tokens or of some."""
+        n = self.totals.n_undefined
+        if self.totals.norm_fault is not None or not n:
+            return self.totals.norm_fault
+        where = "in scopes without a deviation, or whose statistics overflow"
+        tokens = "1 token" if n == 1 else f"{n:,} tokens"
+        return NormFault(f"the advantages of {tokens} cannot be normalised: {where}", None, has_twin=True)
 
     def _enter(self, name: str, value: float) -> None:
         """Write a finite number, whole where the unit is a count; -0.0 becomes 0.0."""

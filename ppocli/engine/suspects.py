@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.core.partials import EXTREMES, SUM
-from ppocli.engine.blocks import stored
+from ppocli.engine.blocks import stored, widened_half
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,8 +24,13 @@ SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0)
 ONE_IN_BFLOAT16 = 0x3F80
 """+1 is a placeholder too; it is looked for wherever a log-prob is positive."""
 
-FAR = 20.0
-"""A placeholder is further than this from the log-prob opposite, in nats."""
+NEAREST = max(SENTINELS)
+
+ZERO, UNLIKELY = "0", -2.0
+"""A log-prob of exactly 0 opposite one below -2 was filled in where there was none, as in `drift`."""
+
+LOG_PROBS = {"log_probs": "log_prob", "old_log_probs": "old_log_prob"}
+"""The columns that are looked through, and their extremes."""
 
 PADDING = "zeros"
 
@@ -42,28 +47,15 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
     ----------
     blocks : Blocks
     totals : Totals
-        `suspects` is added to: "ROLE VALUE" for placeholders, "zeros" for tokens whose log-probs and
-        advantage are all exactly 0.
+        `suspects` is added to: "ROLE VALUE" for placeholders, "ROLE 0" for zeros opposite an unlikely
+        token, "zeros" for tokens whose log-probs and advantage are all exactly 0.
     place : callable
         From a token's index in the file to its place.
     """
-    if not {"log_probs", "old_log_probs"} <= blocks.plan.roles:
+    if not LOG_PROBS.keys() <= blocks.plan.roles:
         return
-    low, high = blocks.extremes[:, EXTREMES.index("log_ratio")].T
-    for block in np.flatnonzero(np.maximum(high, -low) > FAR):
-        start, stop = blocks.tokens_of(int(block))
-        for role in ("log_probs", "old_log_probs"):
-            values = blocks.widened(role, start, stop)
-            for sentinel in SENTINELS:
-                hit = (values == sentinel) & blocks.counted(start, stop)
-                _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
-    for first, last in _runs(np.flatnonzero((blocks.positive != 0) | (blocks.bad_base != 0))):
-        start, stop = blocks.tokens_of(first)[0], blocks.tokens_of(last)[1]
-        for role in ("log_probs", "old_log_probs"):
-            values = stored(blocks.span, role)[start:stop]
-            hit = values == (ONE_IN_BFLOAT16 if values.dtype == np.uint16 else 1.0)
-            if hit.any():
-                _add(totals, f"{role} 1", hit & blocks.counted(start, stop), blocks, start, place)
+    _look_for_sentinels(blocks, totals, place)
+    _look_for_zeros(blocks, totals, place)
     if "advantages" in blocks.plan.roles:
         zero = (blocks.sums[:, SUM["log_ratio_zero"]] > 0) & (blocks.sums[:, SUM["adv_zero"]] > 0)
         for block in np.flatnonzero(zero):
@@ -72,6 +64,36 @@ def look(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
             for role in ("log_probs", "old_log_probs", "advantages"):
                 hit &= blocks.widened(role, start, stop) == 0.0
             _add(totals, PADDING, hit, blocks, start, place)
+
+
+def _look_for_sentinels(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
+    """Count placeholders; a block's smallest log-probs, or one above 0, say whether there can be one."""
+    for role, name in LOG_PROBS.items():
+        for block in np.flatnonzero(blocks.extremes[:, EXTREMES.index(name), 0] <= NEAREST):
+            start, stop = blocks.tokens_of(int(block))
+            values = blocks.widened(role, start, stop)
+            for sentinel in SENTINELS:
+                hit = (values == sentinel) & blocks.counted(start, stop)
+                _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
+    for first, last in _runs(np.flatnonzero((blocks.positive != 0) | (blocks.bad_base != 0))):
+        start, stop = blocks.tokens_of(first)[0], blocks.tokens_of(last)[1]
+        for role in LOG_PROBS:
+            values = stored(blocks.span, role)[start:stop]
+            hit = values == (ONE_IN_BFLOAT16 if values.dtype == np.uint16 else 1.0)
+            if hit.any():
+                _add(totals, f"{role} 1", hit & blocks.counted(start, stop), blocks, start, place)
+
+
+def _look_for_zeros(blocks: Blocks, totals: Totals, place: Callable[[int], Place]) -> None:
+    """Count zeros opposite an unlikely token, in blocks with a log-ratio that far from 0."""
+    low, high = blocks.extremes[:, EXTREMES.index("log_ratio")].T
+    for first, last in _runs(np.flatnonzero(np.maximum(high, -low) > -UNLIKELY)):
+        start, stop = blocks.tokens_of(first)[0], blocks.tokens_of(last)[1]
+        new, old = (widened_half(stored(blocks.span, role)[start:stop]) for role in LOG_PROBS)
+        for role, own, other in (("log_probs", new, old), ("old_log_probs", old, new)):
+            hit = (own == 0.0) & (other < UNLIKELY)
+            if hit.any():
+                _add(totals, f"{role} {ZERO}", hit & blocks.counted(start, stop), blocks, start, place)
 
 
 def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

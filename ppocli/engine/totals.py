@@ -20,13 +20,15 @@ from ppocli.core.partials import (
     SEQUENCE_SUM,
     SUM,
 )
+from ppocli.engine.data_checks import DataChecks
 from ppocli.kernels import layout, merge, sequence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ppocli.core.report import Nonfinite, Place
+    from ppocli.core.report import Place
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.norm_fault import NormFault
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -124,6 +126,7 @@ _COUNTS = (
     "n_null_ids",
     "n_null_groups",
     "n_rejected",
+    "n_undefined",
     "n_stored_sequences",
 )
 
@@ -182,24 +185,6 @@ class KeyedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class NormFault:
-    """Why the normalised advantage of no token can be said.
-
-    Attributes
-    ----------
-    reason : str
-    nonfinite : {"nan"}, optional
-        What float64 arithmetic makes of every normalised advantage. None: something finite.
-    has_twin : bool
-        The finite advantages alone can be normalised, by themselves.
-    """
-
-    reason: str
-    nonfinite: Nonfinite | None
-    has_twin: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Suspect:
     """How often something suspicious was met at valid tokens, and where first."""
 
@@ -237,10 +222,16 @@ class Totals:
     norm_fault : NormFault, optional
     suspects : mapping of name to Suspect
         Values at valid tokens that findings speak of.
+    checks : DataChecks
+        What the columns say about themselves and each other.
+    normal_scopes : (int, int), optional
+        Scopes of the normalisation whose advantages vary, and those of them that have mean 0 and deviation 1.
     n_null_groups : int
         Stored tokens without a group or a step; they count in no group metric.
     n_rejected : int
         Valid tokens that a rule of `rollout_rs` dropped; they are masked from there on.
+    n_undefined : int
+        Valid tokens with finite columns whose advantage cannot be normalised.
     n_stored_sequences : int
         Sequences, those without a valid token and rows without a token included.
     no_groups : str, optional
@@ -277,6 +268,7 @@ class Totals:
     n_null_ids: int = 0
     n_null_groups: int = 0
     n_rejected: int = 0
+    n_undefined: int = 0
     n_stored_sequences: int = 0
     no_groups: str | None = None
     n_groups_over: bool = False
@@ -284,6 +276,8 @@ class Totals:
     micro_batches: Totals | None = None
     norm_fault: NormFault | None = None
     suspects: dict[str, Suspect] = field(default_factory=dict)
+    checks: DataChecks = field(default_factory=DataChecks)
+    normal_scopes: tuple[int, int] | None = None
 
     def merge(self, other: Totals, group_limit: int) -> None:
         """Add the totals of the next file."""
@@ -298,6 +292,7 @@ class Totals:
             self.first_bad.setdefault(role, place)
         for name, one in other.suspects.items():
             self.add_suspect(name, one.count, one.where)
+        self.checks.merge(other.checks)
         self._merge_sequences(other)
         self._merge_groups(other, group_limit)
         for name in _COUNTS:
@@ -339,6 +334,8 @@ class Totals:
         """Add groups by key."""
         if other.groups is None:
             return
+        # A file's groups know their first row in the file; a run's in all of its files.
+        other.groups.states[: other.groups.n, sequence.FIRST_ROW] += self.n_rows
         self.n_groups_over |= other.n_groups_over
         if self.n_groups_over:
             self.groups = KeyedTable.narrow(0, timed=False)

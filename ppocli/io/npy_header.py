@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import IO, TYPE_CHECKING, Any
 
 from numpy.lib import format as npy
@@ -24,7 +25,9 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(f"npy version {version[0]}.{version[1]}, not 1.0 or 2.0")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     try:
-        shape, fortran, dtype = read(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # headers of Python 2 are read, too; damaged ones look like them
+            shape, fortran, dtype = read(file)
     except (SyntaxError, TypeError, RecursionError, MemoryError, OverflowError) as failure:
         raise ValueError(f"not a dictionary of descr, fortran_order and shape ({failure})") from None
     except ValueError:

@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppocli.core.formats import FORMATS
-from ppocli.core.partials import COLUMNS, EXTREMES, LANE_SUMS, MOMENTS, PIECE, RARE_SUMS, SELECTIONS, SUM
+from ppocli.core.partials import (
+    COLUMNS,
+    EXTREME_OF,
+    EXTREMES,
+    LANE_SUMS,
+    MOMENTS,
+    PIECE,
+    RARE_SUMS,
+    SELECTIONS,
+    SUM,
+)
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -51,6 +61,8 @@ COLUMN_LANES = ("sum", "square", "low", "high", "zeros", "positive")
 COLUMN_OF = {
     "adv": "advantages",
     "log_prob": "log_probs",
+    "old_log_prob": "old_log_probs",
+    "ref_log_prob": "ref_log_probs",
     "return": "returns",
     "ev_return": "returns",
     "ev_old_return": "returns",
@@ -99,7 +111,7 @@ SQUARE_CENTRES = tuple(centre(COLUMN_OF.get(name, name)) for name in MOMENTS)
 SQUARE_OWNERS = tuple(SELECTION[LANE_SUMS[name]] for name in MOMENTS)
 LOW_LANES = tuple(_lanes_of(name, "low", f"{name} low") for name in EXTREMES)
 """Lanes of the smallest value; those of the largest follow them."""
-EXTREME_OWNERS = tuple(SELECTION[LANE_SUMS[name]] for name in EXTREMES)
+EXTREME_OWNERS = tuple(SELECTION[(LANE_SUMS | EXTREME_OF)[name]] for name in EXTREMES)
 
 # ------------------------------------------------------------------------------------------- parameters
 

@@ -26,7 +26,7 @@ from ppocli.kernels.layout import (
     lane,
     row,
 )
-from ppocli.kernels.load import POSITIVE, read
+from ppocli.kernels.load import HIGH, LOW, POSITIVE, read
 from ppocli.kernels.math import NEAR, exp_and_expm1_minus_x, exp_and_expm1_minus_x_near_0
 from ppocli.kernels.memory import (
     add_to,
@@ -65,7 +65,8 @@ def add_log_ratio(
 ) -> bool:
     """Log-ratios of a run, their sums and extremes; returns whether one is further than `NEAR` from 0."""
     added_new = added = squares = moment = sizes = broadcast(0.0)
-    low, high = broadcast(np.inf), broadcast(-np.inf)
+    low = low_new = low_old = broadcast(np.inf)
+    high = high_new = high_old = broadcast(-np.inf)
     zeros = positive_new = positive_old = 0
     middle = load_one(s, C_LOG_RATIO)
     new_address, new_double = addresses[NEW], doubles >> NEW & 1
@@ -87,7 +88,15 @@ def add_log_ratio(
         zeros += number_of(on & (x == 0.0))
         low = least(where(on, x, np.inf), low)
         high = greatest(where(on, x, -np.inf), high)
+        low_new = least(where(on, new, np.inf), low_new)
+        high_new = greatest(where(on, new, -np.inf), high_new)
+        low_old = least(where(on, old, np.inf), low_old)
+        high_old = greatest(where(on, old, -np.inf), high_old)
     add_to(s, NEW_LANES, added_new)
+    lower_to(s, NEW_LANES + LOW, low_new)
+    raise_to(s, NEW_LANES + HIGH, high_new)
+    lower_to(s, OLD_LANES + LOW, low_old)
+    raise_to(s, OLD_LANES + HIGH, high_old)
     add_to(s, A_LOG_RATIO, added)
     add_to(s, A_LOG_RATIO_SQ, squares)
     add_to(s, Q_LOG_RATIO, moment)

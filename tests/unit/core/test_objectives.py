@@ -272,15 +272,29 @@ def test_a_ratio_on_the_bound_is_not_clipped() -> None:
 def test_nan_is_not_hidden(objective: str, clamp: float | None) -> None:
     spec = replace(BOUNDS, objective=objective, log_ratio_clamp=clamp, dppo_weight_cap=2.0)
     good, one = array(-1.0), Sequences.from_offsets(np.array([0, 1]))
-    for place in ("log_probs", "advantages", "zero advantage"):
+    for place in ("log_probs", "advantages"):
         new = array(math.nan) if place != "advantages" else array(-0.5)
-        adv = array({"log_probs": 1.0, "advantages": math.nan, "zero advantage": 0.0}[place])
+        adv = array({"log_probs": 1.0, "advantages": math.nan}[place])
         terms = objective_terms(new, good, adv, spec, rollout_log_probs=good, sequences=one)
         assert math.isnan(terms.loss[0]), place
         assert math.isnan(terms.gradient[0]), place
         decided = ["active_low", "active_high", "dual", "delta"]
         decided += ["low", "high"] if place != "advantages" else []
         assert not any(getattr(terms.masks, name)[0] for name in decided), place
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_zero_advantage_adds_exactly_0_whatever_the_ratio(objective: str, bad: float) -> None:
+    spec = replace(BOUNDS, objective=objective)
+    new, adv = array(bad, -1.5), array(0.0, 0.0)
+    one = Sequences.from_offsets(np.array([0, 2]))
+    terms = objective_terms(new, array(-1.0, -1.0), adv, spec, rollout_log_probs=new, sequences=one)
+    if objective == "dro":  # its penalty does not depend on the advantage
+        assert math.isnan(terms.loss[0]) == math.isnan(bad)
+    else:
+        assert terms.loss.tolist() == [0.0, 0.0]
+        assert terms.gradient.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("objective", ["reinforce", "is", "sapo", "dro", "vespo"])

@@ -177,3 +177,12 @@ def test_a_scope_that_the_formula_leaves_undefined_makes_the_loss_null() -> None
     assert got.metrics["policy_loss_by_agg"]["token-mean"] is None
     assert got.nulls["policy_loss"].nonfinite == "nan"
     assert "cannot be normalised" in got.nulls["policy_loss"].reason
+    # What depends on the sign of that token's advantage is null, too, and over the others beside it.
+    for name in ("clip_frac_active", "grad_zero_frac", "dual_clip_frac"):
+        if name in got.metrics:
+            assert got.metrics[name] is None
+            assert "the advantages of 1 token cannot be normalised" in got.nulls[name].reason
+            assert got.nulls[name].nonfinite is None
+    # On policy, a token is flat where its advantage is 0: the middle ones of the two other scopes.
+    assert got.metrics["grad_zero_frac_finite"] == pytest.approx(2 / 6)
+    assert got.metrics["clip_frac"] == 0.0

@@ -173,3 +173,18 @@ def test_worst_tokens_carry_the_loss_of_the_objective() -> None:
     report = ppocli.evaluate(**columns, objective="cispo", clip_low=LOW, clip_high=HIGH, worst=1)
     worst = next(one for one in report.worst if one.by == "loss")
     assert abs(worst.loss or 0.0) == max(abs(x) for row in losses("cispo", columns) for x in row)
+
+
+@pytest.mark.parametrize("objective", [one for one in OBJECTIVES if one != "dro"])
+def test_a_zero_advantage_beside_a_nan_spoils_the_mean_of_no_loss(objective: str) -> None:
+    # Every token of the sequence has advantage 0, so that a NaN in what they share does no harm, either.
+    columns = batch()
+    columns["advantages"][3] = 0.0
+    columns["mask"][3] = True
+    columns["log_probs"][3, 5] = math.nan
+    got = ppocli.evaluate(**columns, objective=objective)
+    assert got.metrics["policy_loss"] is None
+    assert got.nulls["policy_loss"].nonfinite is None
+    assert got.nulls["approx_kl_k1"].nonfinite == "nan"
+    columns["advantages"][3, 5] = 1.0
+    assert ppocli.evaluate(**columns, objective=objective).nulls["policy_loss"].nonfinite == "nan"

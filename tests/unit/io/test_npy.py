@@ -141,3 +141,13 @@ def test_no_records(path: str) -> None:
     assert read(path) == []
     save(path, 2, ("log_probs", "f4", (0,)), ("old_log_probs", "f4", (0,)), ("advantages", "f4"))
     assert sum(one.n_tokens for one in read(path)) == 0
+
+
+def test_a_header_of_python_2_is_read_without_a_word(path: str) -> None:
+    save(path, 30, ("log_probs", "<f4"), ("old_log_probs", "<f4"), ("advantages", "<f4"))
+    content = Path(path).read_bytes()
+    old = content.replace(b"(30,), }  ", b"(30L,), } ", 1)  # NumPy warns of such numbers
+    assert len(old) == len(content)
+    assert old != content
+    Path(path).write_bytes(old)
+    assert values(read(path), "log_probs") == [float(i) for i in range(30)]
