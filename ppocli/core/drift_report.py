@@ -39,7 +39,8 @@ class Part:
     ----------
     low, high : number, optional
         Bounds of the class: positions `low` to `high` inclusive, or `low` <= exp(b) < `high`. None: open.
-    step : int, optional
+    step : int or str, optional
+        In `by_step` None stands for the tokens without a step.
     n : int
         Tokens.
     diff_mean, diff_abs_mean, drift_kl_k3 : float, optional
@@ -52,7 +53,7 @@ class Part:
     low: Number = None
     high: Number = None
     drift_kl_k3: float | None = None
-    step: int | None = None
+    step: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,5 +207,8 @@ def _part(key: str, value: Any) -> Any:
     if key in ("metrics", "settings", "floor"):
         return value
     if key in ("by_position", "by_probability", "by_step", "corrections"):
-        return [{name: one for name, one in part.items() if one is not None} for part in value]
+        kept = {"step"} if key == "by_step" else set()
+        return [
+            {name: one for name, one in part.items() if one is not None or name in kept} for part in value
+        ]
     return pruned(value)
