@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.render.bars import bar
 from ppocli.render.blocks import Block, Column, Screen
+from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
@@ -72,6 +73,8 @@ def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
+    if report.checks:
+        blocks += [checks_block(report, digits), Block(text=verdict(report))]
     return Screen((*_header(report), *nulls.legend()), tuple(blocks))
 
 
@@ -182,7 +185,8 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
             cell if name in one.metrics else "-"
             for name, cell in zip(COMPARED, _values(one.metrics, one.nulls, COMPARED, digits), strict=True)
         ]
-        n, n_main = one.metrics["n_tokens"], report.metrics["n_tokens"]
+        n_main = report.metrics.get("n_tokens", 0)
+        n = one.metrics.get("n_tokens", n_main)
         part = "" if n == n_main else f", at {n:,} of {n_main:,} tokens"
         return label, *cells, f"{printable(one.a)} - {printable(one.b)}{part}"
 
