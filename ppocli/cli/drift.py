@@ -96,8 +96,8 @@ class PairOptions:
             DATA,
             "--floor",
             metavar="FILE",
-            text="The trainer against itself: a saved JSON report of drift, or a file to compare in the same "
-            "way. The result is read against it; nothing is subtracted.",
+            text="The trainer against itself: a saved report of drift (.json), or data to compare in the "
+            "same way. The result is read against it; nothing is subtracted.",
         ),
     ] = None
     clip_low: Annotated[

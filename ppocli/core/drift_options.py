@@ -20,6 +20,9 @@ BY = ("file", "total", "step")
 DETAILS = ("auto", "full", "main")
 CAPS = ("tis_cap", "mask_low", "mask_high")
 
+FLOOR_METRICS = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3")
+"""What is compared with the noise floor."""
+
 FULL_BYTES = 64 << 20
 """Up to this size of the input `detail` "auto" is "full"."""
 

@@ -17,6 +17,7 @@ from ppocli.core.report import (
     Skipped,
     pruned,
 )
+from ppocli.core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Part:
     ----------
     low, high : number, optional
         Bounds of the class: positions `low` to `high` inclusive, or `low` <= exp(b) < `high`. None: open.
-    step : int, optional
+    step : int or str, optional
+        In `by_step` None stands for the tokens without a step.
     n : int
         Tokens.
     diff_mean, diff_abs_mean, drift_kl_k3 : float, optional
@@ -51,7 +53,7 @@ class Part:
     low: Number = None
     high: Number = None
     drift_kl_k3: float | None = None
-    step: int | None = None
+    step: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,8 @@ class Versus:
     nulls: Mapping[str, NullNote]
 
 
-@dataclass(frozen=True, slots=True)
-class DriftReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DriftReport(Shown):
     """The result of `ppocli drift`.
 
     Attributes
@@ -164,7 +166,7 @@ class DriftReport:
     worst: tuple[WorstPair, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def status(self) -> str:
@@ -205,5 +207,8 @@ def _part(key: str, value: Any) -> Any:
     if key in ("metrics", "settings", "floor"):
         return value
     if key in ("by_position", "by_probability", "by_step", "corrections"):
-        return [{name: one for name, one in part.items() if one is not None} for part in value]
+        kept = {"step"} if key == "by_step" else set()
+        return [
+            {name: one for name, one in part.items() if one is not None or name in kept} for part in value
+        ]
     return pruned(value)

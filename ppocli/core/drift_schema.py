@@ -43,7 +43,7 @@ def properties(reading: Schema) -> tuple[Schema, tuple[str, ...]]:
             "drift_kl_k3": _NUMBER,
             "low": _NUMBER,
             "high": _NUMBER,
-            "step": {"type": "integer"},
+            "step": {"type": ["integer", "string", "null"]},
         },
         optional=("diff_mean", "diff_abs_mean", "drift_kl_k3", "low", "high", "step"),
     )

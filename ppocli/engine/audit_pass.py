@@ -298,7 +298,8 @@ class Audit:
         was, now = rows["side"] != 0.0, rows["side audited"] != 0.0
         with np.errstate(invalid="ignore"):
             change = np.abs(rows["ratio audited"] - rows["ratio"])
-        token = int(np.where((was != now) & (change >= 0.0), change, -1.0).argmax())
+        change[np.isnan(change)] = np.inf
+        token = int(np.where(was != now, change, -1.0).argmax())
         ratio, reference = float(rows["ratio audited"][token]), float(rows["ratio"][token])
         return Flip(
             where=source.place(span, span.origin + start + token),

@@ -115,6 +115,10 @@ class AuditTotals:
         """Return a count."""
         return int(self.total(variant, name))
 
+    def has_nan(self, variant: int, name: str) -> bool:
+        """Whether a term is NaN; of ratios, which are never negative, no sum makes one."""
+        return bool(self.nonfinite[variant * N_RESULTS + RESULT[name], 0])
+
     def extreme(self, variant: int, name: str) -> float:
         """Return an extreme."""
         return float(self.extremes[variant, EXTREME[name]])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
-from ppocli.core.drift_options import FULL_BYTES, NO_CAPS, DriftOptions
+from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
+from ppocli.engine import saved
 from ppocli.engine.drift_inputs import DriftRun, InMemory, OneSide, TwoSides
 from ppocli.engine.reading import reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
@@ -230,26 +229,25 @@ def _drift(
 
 
 def read_floor(path: str, options: DriftOptions, run: DriftRun) -> dict[str, Any]:
-    """Return the path and the metrics of a noise floor: of a saved report, or of a file compared now.
+    """Return the path and the metrics of a noise floor: of a saved report (.json), or of data compared now.
 
     Raises
     ------
     InputError
         Neither.
     """
-    if not Path(path).is_file():
-        raise InputError("no such file", where=path)
-    with Path(path).open("rb") as file:
-        head = file.read(1)
-    if head == b"{":
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-            kind, metrics = document["kind"], document["metrics"]
-        except (ValueError, KeyError, UnicodeDecodeError):
-            raise InputError("not a report of ppocli", where=path) from None
-        if kind != "drift":
-            raise InputError(f"a report of kind '{kind}', not 'drift'", where=path)
-        return {"path": path, "metrics": metrics}
-    plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=())
-    report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
-    return {"path": path, "metrics": dict(report.metrics)}
+    if not saved.is_saved_report(path):
+        plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=())
+        report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
+        return {"path": path, "metrics": dict(report.metrics)}
+    document = saved.parse(path)
+    kind, metrics = document.get("kind"), document.get("metrics")
+    if document.get("tool") != "ppocli" or not isinstance(metrics, dict):
+        raise InputError("not a report of ppocli", where=path)
+    if kind != "drift":
+        raise InputError(f"a report of kind '{kind}', not 'drift'", where=path)
+    for name in FLOOR_METRICS:
+        value = metrics.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise InputError(f"damaged report: {name} is {value!r}", where=path)
+    return {"path": path, "metrics": metrics}

@@ -161,7 +161,12 @@ def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
     yield _parts(
         "probability exp(b)", [_range(one) for one in report.by_probability], report.by_probability, digits
     )
-    yield _parts("step", [str(one.step) for one in report.by_step], report.by_step, digits)
+    yield _parts(
+        "step",
+        ["none" if one.step is None else printable(str(one.step)) for one in report.by_step],
+        report.by_step,
+        digits,
+    )
     yield _sequences(report.sequences, len(report.inputs) > 1, digits)
     yield _corrections(report.corrections, digits)
 
@@ -177,7 +182,9 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
             cell if name in one.metrics else "-"
             for name, cell in zip(COMPARED, _values(one.metrics, one.nulls, COMPARED, digits), strict=True)
         ]
-        return label, *cells, f"{printable(one.a)} - {printable(one.b)}"
+        n, n_main = one.metrics["n_tokens"], report.metrics["n_tokens"]
+        part = "" if n == n_main else f", at {n:,} of {n_main:,} tokens"
+        return label, *cells, f"{printable(one.a)} - {printable(one.b)}{part}"
 
     rows = [row("mismatch", report), *(row(one.name, one) for one in report.comparisons)]
     return Block(columns, tuple(rows))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from contract.command import ppocli
 from jsonschema import Draft202012Validator, ValidationError
@@ -71,6 +73,17 @@ def test_documents_validate_and_explain_their_nulls(tmp_path: Path, kind: str) -
         assert sorted(name for name, value in part["metrics"].items() if value is None) == sorted(
             part["nulls"]
         )
+
+
+def test_documents_with_steps_of_text_and_without_a_step_validate(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    steps = pa.array(["a", None, "b"])
+    pq.write_table(
+        pa.table({"old_log_probs": [-1.0] * 3, "rollout_log_probs": [-1.0] * 3, "step": steps}), path
+    )
+    document = printed(str(path), "--by", "step")
+    DRIFT.validate(document)
+    assert [part["step"] for part in document["by_step"]] == ["a", "b", None]
 
 
 @pytest.mark.parametrize("name", DRIFT_METRICS)

@@ -183,13 +183,87 @@ def test_the_noise_floor_is_read_not_subtracted(run: Run, rollouts: Path, tmp_pa
     assert "noise floor" in run("drift", rollouts, "--floor", saved)[1]
 
 
-@pytest.mark.parametrize("text", ["{", '{"kind": "eval", "metrics": {}}', '{"kind": "drift"}'])
-def test_a_floor_that_is_no_report_is_refused(run: Run, rollouts: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not a JSON document"),
+        ("[]", "no report of ppocli"),
+        ('{"kind": "drift", "metrics": {}}', "not a report of ppocli"),
+        ('{"tool": "ppocli", "kind": "drift"}', "not a report of ppocli"),
+        ('{"tool": "ppocli", "kind": "eval", "metrics": {}}', "a report of kind 'eval', not 'drift'"),
+        ('{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_p99": NaN}}', "NaN is not JSON"),
+        (
+            '{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_p99": true}}',
+            "damaged report: diff_abs_p99 is True",
+        ),
+        (
+            '{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_max": "1"}}',
+            "damaged report: diff_abs_max is '1'",
+        ),
+    ],
+)
+def test_a_floor_that_is_no_report_is_refused(
+    run: Run, rollouts: Path, tmp_path: Path, text: str, says: str
+) -> None:
     floor = tmp_path / "floor.json"
     floor.write_text(text)
     code, out, err = run("drift", rollouts, "--floor", floor)
     assert (code, out) == (3, "")
+    assert says in err
     assert "floor.json" in err
+
+
+def test_a_floor_may_be_data_of_any_form(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    table = pq.read_table(rollouts).to_pydict()
+    lines = tmp_path / "floor.jsonl"
+    names = ("old_log_probs", "rollout_log_probs", "mask")
+    rows = [{name: table[name][row] for name in names} for row in range(6)]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "floors"
+    folder.mkdir()
+    for name, part in (("a", slice(0, 2)), ("b", slice(2, 6))):
+        pq.write_table(pq.read_table(rollouts)[part], folder / f"{name}.parquet")
+    for floor in (lines, folder):
+        code, out, err = run("drift", rollouts, "-f", "json", "--floor", floor)
+        assert (code, err) == (0, "")
+        assert document(out)["floor"]["times"] == pytest.approx(
+            dict.fromkeys(("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3"), 1.0), rel=1e-13
+        )
+    code, _, err = run("drift", rollouts, "--floor", tmp_path / "missing.parquet")
+    assert code == 3
+    assert "missing.parquet" in err
+
+
+@pytest.mark.parametrize(
+    ("sampler", "says"),
+    [
+        ([-1.0, -2.0], "the noise floor is exactly 0, and so is the difference"),
+        ([-1.0, -2.1], "the noise floor is exactly 0, the difference is not"),
+    ],
+)
+def test_a_floor_of_exactly_zero(run: Run, tmp_path: Path, sampler: list[float], says: str) -> None:
+    for name, rollout in (("floor", [-1.0, -2.0]), ("data", sampler)):
+        table = pa.table({"old_log_probs": [-1.0, -2.0], "rollout_log_probs": rollout})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    made = document(
+        run("drift", tmp_path / "data.parquet", "--floor", tmp_path / "floor.parquet", "-f", "json")[1]
+    )
+    assert [one["message"] for one in made["findings"] if one["code"] == "PPO510"] == [says]
+    assert made["floor"]["times"] == {}
+
+
+def test_steps_that_are_text_are_shown(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    path = tmp_path / "steps.parquet"
+    steps = pa.array(["warm-up", "warm-up", None, "late", "late", "late"])
+    pq.write_table(pq.read_table(rollouts).drop_columns("step").append_column("step", steps), path)
+    out = run("drift", path, "--by", "step")[1]
+    lines = out[out.index("\nstep ") :].splitlines()
+    assert [line.split()[0] for line in lines[3:6]] == ["late", "warm-up", "none"]
+    without = tmp_path / "without.parquet"
+    pq.write_table(pq.read_table(rollouts).drop_columns("step"), without)
+    code, out, err = run("drift", without, "--by", "step")
+    assert (code, out) == (3, "")
+    assert "no column for step" in err
 
 
 @pytest.mark.parametrize(
