@@ -49,7 +49,7 @@ class AdvantageScopes:
 
     spec: LossSpec
     base_row: int = 0
-    table: KeyedTable = field(default_factory=KeyedTable)
+    table: KeyedTable = field(default_factory=lambda: KeyedTable.narrow(2, timed=False))
     shift: Floats = field(default_factory=lambda: np.zeros(1))
     scale: Floats = field(default_factory=lambda: np.ones(1))
     spoilt: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
@@ -206,8 +206,8 @@ def is_normal(mean: Floats, square: Floats, n: Floats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         above = [np.sqrt(np.maximum(square, 0.0) / (n - ddof)) - 1.0 for ddof in (0, 1)]
-    zero, first, second = np.abs(mean) < ROUNDED, *((-EPSILON < x) & (x < ROUNDED) for x in above)
-    normal: NDArray[np.bool_] = zero & (first | second)
+    first, second = ((x > -EPSILON) & (x < ROUNDED) for x in above)
+    normal: NDArray[np.bool_] = (np.abs(mean) < ROUNDED) & (first | second)
     return normal
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppocli.core.saved_report import report_from
-from ppocli.render.check_screen import ORDER, WORDS, check_screen, verdict
-from ppocli.render.console import printable
+from ppocli.render.check_screen import ORDER, WORDS, check_screen, group_of, verdict
 from ppocli.render.html.evaluation import HEADLINE, headline, sections_of
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
@@ -78,10 +77,6 @@ def _by_limit(report: CheckReport, digits: int) -> Markup:
         broken = [one for one in own if one.status in ("error", "fail")]
         judged = [one for one in own if one.status != "skip"]
         worst = min(own, key=lambda one: ORDER.index(one.status))
-        where = ", ".join(
-            f"{printable(key)} {printable('null' if value is None else str(value))}"
-            for key, value in (broken[0] if broken else worst).key.items()
-        )
         rows.append(
             (
                 ORDER.index(worst.status),
@@ -89,7 +84,7 @@ def _by_limit(report: CheckReport, digits: int) -> Markup:
                     tag("span", WORDS[worst.status], class_=f"chip {CHIPS[WORDS[worst.status]]}"),
                     name,
                     f"{len(broken):,} of {len(judged):,}" if worst.key else "",
-                    where if broken else "",
+                    group_of(broken[0]) if broken else "",
                     cell_text(broken[0].value, digits) if broken else "",
                     (broken[0] if broken else worst).reason,
                 ),

@@ -7,20 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ppocli.core.trend import TREND, label_of
 from ppocli.render.console import printable
 
 if TYPE_CHECKING:
     from ppocli.core.check_report import Check
     from ppocli.core.report import Group, Number
 
-FOLLOWED = (
-    *("policy_loss", "clip_frac", "clip_frac_active", "approx_kl_k1", "approx_kl_k3", "log_ratio_abs_max"),
-    *("ess_frac", "entropy_mean", "entropy_estimate", "ref_kl_k3", "value_loss", "explained_variance"),
-    *("total_loss", "reward_mean", "adv_mean", "adv_std"),
-)
-"""Metrics of `eval` that get a chart where some group has them, in this order."""
 FOLLOWED_DRIFT = ("diff_abs_mean", "drift_kl_k3")
-"""Those of the trainer against the sampler."""
+"""Metrics of the trainer against the sampler that get a chart; of the others it is those of `TREND`."""
 
 MOST_COLUMNS = 300
 """Places across at which a line through thousands of values has its smallest and its largest one."""
@@ -63,24 +58,12 @@ class Series:
         return f"{self.key} {self.labels[k]}"
 
 
-def in_order_of_keys(groups: Sequence[Group]) -> list[Group]:
-    """Return groups in the order of their keys, whatever they are sorted by: numbers, text, null."""
-
-    def place(one: Group) -> tuple[int, float, str]:
-        value = next(iter(one.key.values()))
-        if value is None:
-            return 2, 0, ""
-        return (0, value, "") if isinstance(value, int) else (1, 0, str(value))
-
-    return sorted(groups, key=place)
-
-
 def series_of(groups: Sequence[Group], by: str, checks: Iterable[Check]) -> list[Series]:
     """Return the metrics that some group has a value of."""
-    labels = [_label(one) for one in groups]
+    labels = [printable(label_of(one.key)) for one in groups]
     limits = _limits(groups, checks)
-    others = [name for name in limits if name not in FOLLOWED and "." not in name]
-    wanted = [(name, "metrics", name) for name in (*FOLLOWED, *others)]
+    others = [name for name in limits if name not in TREND and "." not in name]
+    wanted = [(name, "metrics", name) for name in (*TREND, *others)]
     judged = [name.removeprefix("drift.") for name in limits if name.startswith("drift.")]
     wanted += [(f"drift.{name}", "drift", name) for name in dict.fromkeys((*FOLLOWED_DRIFT, *judged))]
     made = []
@@ -103,11 +86,6 @@ def series_of(groups: Sequence[Group], by: str, checks: Iterable[Check]) -> list
 def _is_new(series: Series, others: Sequence[Series]) -> bool:
     """Return whether the total loss is something else than the policy loss, which is drawn anyway."""
     return all(list(one.values) != list(series.values) for one in others if one.name == "policy_loss")
-
-
-def _label(group: Group) -> str:
-    """Return the value of a group's key; null for the tokens that have none."""
-    return ", ".join("null" if value is None else printable(str(value)) for value in group.key.values())
 
 
 def _limits(groups: Sequence[Group], checks: Iterable[Check]) -> dict[str, list[Limit]]:

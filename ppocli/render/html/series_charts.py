@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppocli.render.console import printable
+from ppocli.render.groups import in_order_of_keys, signed
 from ppocli.render.html.lines import Dot, course
 from ppocli.render.html.markup import Markup, tag
-from ppocli.render.html.series import Limit, Series, in_order_of_keys, largest_change, lost, pieces, series_of
+from ppocli.render.html.series import Limit, Series, largest_change, lost, pieces, series_of
 from ppocli.render.html.svg import Mark, figure, unit
 from ppocli.render.html.tables import Terms, card, drift_definition, folded, plain_table, scroll
 from ppocli.render.numbers import cell_text, count_text, number_text, plural
@@ -130,7 +131,7 @@ def _said(series: Series, digits: int, drawn: Sequence[Limit]) -> str:
         ]
         change, at = largest_change(series)
         if at is not None:
-            parts.append(f"largest change {_signed(change, digits)} at {series.at(at)}")
+            parts.append(f"largest change {signed(change, digits)} at {series.at(at)}")
         if len(known) < many:
             parts.append(f"null in {many - len(known):,} of {many:,}")
     for one in series.limits:
@@ -149,15 +150,11 @@ def _hint(series: Series, k: int, digits: int) -> str:
     value = series.values[k]
     before = series.values[k - 1] if k else None
     change = (
-        f" ({_signed(float(value) - float(before), digits)})"
+        f" ({signed(float(value) - float(before), digits)})"
         if value is not None and before is not None
         else ""
     )
     return f"{series.at(k)}: {cell_text(value, digits)}{change}"
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{'+' if value > 0.0 else ''}{number_text(value, digits)}"
 
 
 def _ticks(many: int) -> list[int]:
