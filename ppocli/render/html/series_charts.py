@@ -175,11 +175,9 @@ def grid_between(low: float, high: float, lines: int = 3) -> list[tuple[float, s
     spread = high - low
     if not math.isfinite(spread):
         return [(0.0, "0")]
-    if spread <= 1e-12 * max(abs(low), abs(high)):
+    if spread <= max(1e-12 * max(abs(low), abs(high)), 1e-300):
         return [(low, number_text(low, 4))]
     power = 10.0 ** math.floor(math.log10(spread / lines))
-    if not power:
-        return [(low, number_text(low, 4))]
     step = next(one * power for one in (1.0, 2.0, 5.0, 10.0) if one * power >= 0.999 * spread / lines)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     size = math.floor(math.log10(max(abs(low), abs(high)))) - math.floor(math.log10(step * 1.0001))
