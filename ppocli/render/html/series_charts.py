@@ -170,7 +170,7 @@ def _short(label: str, key: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-(LONGEST // 2) :]}"
 
 
-def grid_between(low: float, high: float, lines: int = 3) -> list[tuple[float, str]]:
+def grid_between(low: float, high: float, lines: int = 4) -> list[tuple[float, str]]:
     """Return about so many round numbers from `low` to `high`, each with a text that tells them apart."""
     spread = high - low
     if not math.isfinite(spread):

@@ -94,6 +94,7 @@ line.mark{stroke:var(--mark);stroke-width:1.25;stroke-dasharray:4 3}
 .track{stroke:var(--grid);stroke-width:1}
 .trend{fill:none;stroke:var(--plus);stroke-width:1.75;stroke-linecap:round;stroke-linejoin:round;
 vector-effect:non-scaling-stroke}
+.trend.thin{stroke-width:1}
 svg.plane{margin:0}
 .dot.bad{fill:var(--limit)}
 line.level{stroke-dasharray:6 3}
@@ -127,6 +128,8 @@ white-space:nowrap}
 .finding.error{border-left-color:var(--bad)}.finding.warning{border-left-color:var(--warn)}
 .finding.notice{border-left-color:var(--info)}
 .finding p:last-child{margin-bottom:0}
+.finding .head{display:flex;flex-wrap:wrap;gap:.1rem .5rem;align-items:baseline;margin-top:0}
+.finding .head code{margin-left:auto;color:var(--soft);font-size:.8rem}
 dfn{cursor:help;text-decoration:underline dotted;text-decoration-color:var(--soft);text-underline-offset:.2em}
 dfn:focus-visible,.scroll:focus-visible,a:focus-visible,summary:focus-visible{outline:2px solid var(--link);
 outline-offset:2px;border-radius:.15rem}
@@ -164,7 +167,8 @@ nav,summary{display:none}
 .card,tr,figure{break-inside:avoid}
 .card{border-color:#c9ced6}
 .scroll{overflow:visible}
-.tip{display:none!important}
+.tip,figure>details{display:none!important}
+details::details-content{content-visibility:visible;block-size:auto}
 h2{break-after:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
