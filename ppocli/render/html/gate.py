@@ -57,7 +57,9 @@ def check_page(report: CheckReport, digits: int) -> Page:
 
 def _parts(report: CheckReport, blocks: Sequence[Block], digits: int) -> list[Markup]:
     """Return the checks; those of single groups first by limit, then each when asked for."""
-    every = _checks(next(one for one in blocks if "status" in _heads(one) or one.text.startswith("checks:")))
+    every = checks_table(
+        next(one for one in blocks if "status" in _heads(one) or one.text.startswith("checks:"))
+    )
     if not any(one.key for one in report.checks):
         return [card(every)]
     return [card(_by_limit(report, digits), folded("Single checks, the gravest first", every))]
@@ -95,7 +97,7 @@ def _by_limit(report: CheckReport, digits: int) -> Markup:
     return scroll(plain_table(heads, [one for _, one in rows], (2, 4)), "Checks")
 
 
-def _checks(block: Block) -> Markup:
+def checks_table(block: Block) -> Markup:
     """Return the table of checks, the status of each as a coloured word."""
     if not block.rows:
         return tag("p", block.text)
