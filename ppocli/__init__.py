@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
+    from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
     from ppocli.io.writer import RolloutWriter as RolloutWriter
@@ -42,6 +43,7 @@ _HOMES = {
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "ppo_clip_loss": "ppocli.engine.evaluate",
+    "synth": "ppocli.engine.synth",
 }
 __all__ = [
     "AuditReport",
@@ -59,6 +61,7 @@ __all__ = [
     "evaluate",
     "inspect_files",
     "ppo_clip_loss",
+    "synth",
 ]
 
 

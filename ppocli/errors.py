@@ -76,6 +76,12 @@ class InputError(PpoCliError):
     exit_code = ExitCode.INPUT
 
 
+class StorageError(PpoCliError):
+    """A store of objects that refuses the credentials or has no such bucket. Exit code 3, never skipped."""
+
+    exit_code = ExitCode.INPUT
+
+
 class EmptyInput(PpoCliError):
     """Nothing to evaluate: no file matched, or no valid token. Exit code 5."""
 

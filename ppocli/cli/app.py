@@ -29,6 +29,10 @@ COMMANDS: dict[str, Command] = {
     "audit": Command("ppocli.cli.audit", "what lower precision would have done to the loss", True),
     "inspect": Command("ppocli.cli.inspect", "what is in files, and how eval would read them", True),
     "convert": Command("ppocli.cli.convert", "whatever can be read, as one Parquet file by role", True),
+    "merge": Command(
+        "ppocli.cli.merge", "files that eval --partials wrote, as one run over all inputs", True
+    ),
+    "synth": Command("ppocli.cli.synth", "made-up rollouts that show one pathology, or none", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
         "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True

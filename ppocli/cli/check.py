@@ -7,17 +7,18 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+# The classes are read at run time, by `flatten`.
+from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import DATA, OUTPUT, flag, word_option
+from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.eval import notices
 from ppocli.cli.failures import notice
-
-# The classes are read at run time, by `flatten`.
 from ppocli.cli.gate_options import GateOptions  # noqa: TC001
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, RunOptions, Sources, WritingOptions
 from ppocli.cli.output import plan
 from ppocli.cli.settings import Configuration
-from ppocli.errors import EmptyInput, InputError, UsageProblem
+from ppocli.errors import EmptyInput, InputError, StorageError, UsageProblem
 from ppocli.render.check_formats import (
     CHECK_FORMATS,
     CHECK_SUFFIXES,
@@ -93,23 +94,25 @@ def run(
     sources: Sources,
     data: CheckData,
     objective: ObjectiveOptions,
+    weights: CapOptions,
     gating: GateOptions,
     output: CheckOutput,
     execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Judge the files, write the result, return the exit code."""
     if data.skip_bad:
         raise UsageProblem(
             "a gate judges every file, so it takes no --skip-bad", hint="ppocli eval can pass over files"
         )
-    asked = _Asked(sources.paths, objective, data, gating, execution)
+    asked = _Asked(sources.paths, objective, weights, data, gating, execution, engine)
     read = [*sources.paths, *([gating.baseline] if gating.baseline is not None else [])]
     destination = plan(
         output, read, silent=execution.is_silent, formats=CHECK_FORMATS, suffixes=CHECK_SUFFIXES
     )
     try:
         report = asked.judged(output)
-    except (InputError, EmptyInput) as problem:
+    except (InputError, StorageError, EmptyInput) as problem:
         _deliver_failure(destination, problem, sources.paths)
         raise
     destination.deliver(
@@ -127,18 +130,27 @@ class _Asked:
         self,
         paths: Sequence[str],
         objective: ObjectiveOptions,
+        weights: CapOptions,
         data: DataOptions,
         gating: GateOptions,
         execution: RunOptions,
+        engine: EngineOptions,
     ) -> None:
-        self.paths, self.data, self.execution = paths, data, execution
+        self.paths, self.data, self.execution, self.engine = paths, data, execution, engine
         self.spec, self.reading = objective.loss_spec(), data.read_options()
+        self.caps = weights.caps()
         settings = execution.config or Configuration()
         self.like = objective.like
-        extra = () if self.like is None else names_under(self.like, self.spec)
+        extra = _names_under(self.like, self.spec)
         self.gate = gating.gate(settings, allow_empty=data.allow_empty, extra=extra)
         self.baseline = gating.baseline
         execution.check()
+        engine.check()
+        if engine.engine == "ray" and self.gate.by == "step":
+            raise UsageProblem(
+                "--by step reads all files in one process, so it takes no --engine ray",
+                hint="leave out one of the two",
+            )
 
     def judged(self, output: CheckOutput) -> CheckReport:
         """Read and judge."""
@@ -146,7 +158,7 @@ class _Asked:
         from ppocli.engine.reading import reading_settings
 
         path = self._saved_report()
-        settings = {**self.spec.to_dict(), **reading_settings(self.reading)}
+        settings = {**self.spec.to_dict(), **reading_settings(self.reading), **self.caps.given()}
         report = judge_source(self.gate, lambda: self._evaluate(output), path, self.baseline, settings)
         if path is not None and not report.document["metrics"]["n_tokens"]:
             notice(f"{'error' if report.exit_code else 'warning'}: no valid token in '{printable(path)}'")
@@ -170,17 +182,20 @@ class _Asked:
         look = look_at(sys.stderr, color=output.color)
         progress = progress_for(self.execution.progress, look, quiet=self.execution.is_quiet)
         try:
-            report = evaluate_files(
-                self.paths,
-                self.spec,
-                self.reading,
-                by="file" if self.gate.by == "file" else "total",
-                threads=self.execution.threads,
-                chunk_rows=self.execution.chunk_rows,
-                allow_empty=self.data.allow_empty,
-                progress=progress,
-                like=self.like,
-            )
+            with self.engine.cluster(self.execution.threads, progress) as cluster:
+                report = evaluate_files(
+                    self.paths,
+                    self.spec,
+                    self.reading,
+                    by="file" if self.gate.by == "file" else "total",
+                    threads=self.execution.threads,
+                    chunk_rows=self.execution.chunk_rows,
+                    allow_empty=self.data.allow_empty,
+                    progress=progress,
+                    like=self.like,
+                    caps=self.caps,
+                    **engine_settings(cluster),
+                )
             if self.gate.by == "step" and report.metrics["n_tokens"]:
                 report = replace(report, groups=self._steps(progress))
         finally:
@@ -191,19 +206,28 @@ class _Asked:
 
     def _steps(self, progress: Progress) -> tuple[Group, ...]:
         """Evaluate each step."""
-        from ppocli.engine.by_step import groups_by_step
+        from ppocli.engine.by_group import groups_by
 
         threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
-        return groups_by_step(
-            self.paths, self.spec, self.reading, threads=threads, chunk_rows=chunk_rows, progress=progress
+        return groups_by(
+            self.gate.by,
+            self.paths,
+            self.spec,
+            self.reading,
+            threads=threads,
+            chunk_rows=chunk_rows,
+            progress=progress,
+            caps=self.caps,
         )
 
 
-def names_under(like: str, spec: LossSpec) -> tuple[str, ...]:
-    """Return the names of a framework's metrics."""
+def _names_under(like: str | None, spec: LossSpec) -> tuple[str, ...]:
+    """Return the names of a framework's metrics, if there is one."""
+    if like is None:
+        return ()
     from ppocli.core.presets import preset
 
-    return tuple(metric.name for metric in preset(like).metrics_under(spec))
+    return preset(like).names_under(spec)
 
 
 def _deliver_failure(destination: Destination, problem: PpoCliError, paths: Sequence[str]) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+# The classes are read at run time, by `flatten`.
+from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_option, word_option
 from ppocli.cli.failures import notice
-
-# The classes are read at run time, by `flatten`.
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
 from ppocli.core.drift_options import DriftOptions
+from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
 from ppocli.render.formats import drift_text
@@ -24,6 +25,7 @@ from ppocli.render.progress import progress_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.core.drift_report import DriftReport
 
 HELP = """\
@@ -47,7 +49,8 @@ class Compared:
     path_a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="A file, a folder or a quoted pattern that holds both columns, or side a."
+            metavar="A",
+            help="A file, a folder, a quoted pattern or a URL that holds both columns, or side a.",
         ),
     ]
     path_b: Annotated[
@@ -96,18 +99,6 @@ class PairOptions:
             "way. The result is read against it; nothing is subtracted.",
         ),
     ] = None
-    tis_cap: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--tis-cap", "Cap of truncated weights: also report min(w, X)."),
-    ] = None
-    mask_low: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--mask-low", "Lower bound of masked weights: those below count as 0."),
-    ] = None
-    mask_high: Annotated[
-        float | None,
-        real_option(OBJECTIVE, "--mask-high", "Upper bound of masked weights: those above count as 0."),
-    ] = None
     clip_low: Annotated[
         float,
         real_option(OBJECTIVE, "--clip-low", "Clip of the loss that corrections are tried on. Default 0.2."),
@@ -136,7 +127,7 @@ class PairOptions:
         int, whole_option(OUTPUT, "--worst", "List the N tokens with the largest |a - b|. Default 5.")
     ] = 5
 
-    def drift_options(self, *, two: bool) -> DriftOptions:
+    def drift_options(self, caps: DriftCaps, *, two: bool) -> DriftOptions:
         """Return the options of the comparison.
 
         Raises
@@ -152,9 +143,9 @@ class PairOptions:
             b=self.b,
             key=_words(self.key),
             roles=_words(self.roles),
-            tis_cap=self.tis_cap,
-            mask_low=self.mask_low,
-            mask_high=self.mask_high,
+            tis_cap=caps.tis_cap,
+            mask_low=caps.mask_low,
+            mask_high=caps.mask_high,
             detail=self.detail,
             clip_low=self.clip_low,
             clip_high=self.clip_high,
@@ -170,12 +161,18 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def run(
-    compared: Compared, data: DataOptions, pairs: PairOptions, output: WritingOptions, execution: RunOptions
+    compared: Compared,
+    data: DataOptions,
+    pairs: PairOptions,
+    weights: CapOptions,
+    output: WritingOptions,
+    execution: RunOptions,
 ) -> int:
     """Compare, write the result, return the exit code."""
-    options, reading = pairs.drift_options(two=compared.path_b is not None), data.read_options()
+    options = pairs.drift_options(weights.caps(), two=compared.path_b is not None)
+    reading = data.read_options()
     execution.check()
-    paths = [compared.path_a, *([compared.path_b] if compared.path_b is not None else [])]
+    paths = [addressed(path) for path in (compared.path_a, compared.path_b) if path is not None]
     destination = plan(output, paths, silent=execution.is_silent)
 
     from ppocli.engine.drift import drift_files

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.audit_options import AuditInPassing  # noqa: TC001
+from ppocli.cli.caps import CapOptions  # noqa: TC001
+from ppocli.cli.declare import OUTPUT, word_option
+from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.failures import notice
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
-from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, Sources  # noqa: TC001
+from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, SortedOutput, Sources
 from ppocli.cli.output import plan
 from ppocli.core.glossary import nearest
 from ppocli.core.metrics import METRICS
@@ -23,7 +27,10 @@ from ppocli.render.numbers import count_text, plural
 from ppocli.render.progress import progress_for
 
 if TYPE_CHECKING:
+    from ppocli.core.chunk import ReadOptions
     from ppocli.core.report import EvalReport, Group, InputReport
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.ray_engine import Cluster
 
 HELP = """\
 Recompute the PPO loss and its diagnostics from logged rollouts.
@@ -40,54 +47,102 @@ is null, with the reason.
 SMALL_IS_BAD = frozenset({"ess_frac", "explained_variance", "explained_variance_old"})
 """Metrics by which files are sorted from the smallest."""
 
+PARTIALS = "partials"
+"""The format of the file of `--partials`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalOutput(OutputOptions):
+    """The same, and what is kept for a merge."""
+
+    partials: Annotated[
+        str | None,
+        word_option(
+            OUTPUT,
+            "--partials",
+            metavar="FILE",
+            text="Also write FILE for ppocli merge: what was found in each input, as JSON.",
+        ),
+    ] = None
+
 
 def run(
     sources: Sources,
     data: DataOptions,
     objective: ObjectiveOptions,
+    weights: CapOptions,
     auditing: AuditInPassing,
-    output: OutputOptions,
+    output: EvalOutput,
     execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Evaluate the files, write the result, return the exit code."""
     spec, reading, audit = objective.loss_spec(), data.read_options(), auditing.audit_options()
+    caps = weights.caps()
     execution.check()
+    engine.check()
     check_rows(output)
-    destination = plan(output, sources.paths, silent=execution.is_silent)
-
-    from ppocli.engine.evaluate import evaluate_files
+    if output.worst < 0:
+        raise UsageProblem(f"--worst is a whole number of at least 0, not {output.worst}")
+    more = [(output.partials, PARTIALS)] if output.partials is not None else []
+    destination = plan(output, sources.paths, silent=execution.is_silent, more=more)
 
     look = look_at(sys.stderr, color=output.color)
     progress = progress_for(execution.progress, look, quiet=execution.is_quiet)
     try:
-        report = evaluate_files(
-            sources.paths,
-            spec,
-            reading,
-            by=output.by,
-            worst=output.worst,
-            threads=execution.threads,
-            chunk_rows=execution.chunk_rows,
-            allow_empty=data.allow_empty,
-            skip_bad=data.skip_bad,
-            progress=progress,
-            like=objective.like,
-            audit=audit,
-        )
+        with engine.cluster(execution.threads, progress) as cluster:
+            report, document = evaluated(
+                sources.paths,
+                spec,
+                reading,
+                cluster=cluster,
+                keep=output.partials is not None,
+                by=output.by,
+                worst=output.worst,
+                threads=execution.threads,
+                chunk_rows=execution.chunk_rows,
+                allow_empty=data.allow_empty,
+                skip_bad=data.skip_bad,
+                progress=progress,
+                like=objective.like,
+                audit=audit,
+                caps=caps,
+            )
     finally:
         progress.finish()
     report = in_order(report, output.sort)
     for line in notices(report, data, execution):
         notice(line)
     destination.deliver(
-        lambda form, look, encoding: eval_text(
-            report, form, look, digits=output.digits, sort=output.sort, encoding=encoding
+        lambda form, look, encoding: (
+            json.dumps(document, allow_nan=False) + "\n"
+            if form == PARTIALS
+            else eval_text(report, form, look, digits=output.digits, sort=output.sort, encoding=encoding)
         )
     )
     return report.exit_code
 
 
-def check_rows(output: OutputOptions) -> None:
+def evaluated(
+    paths: list[str],
+    spec: LossSpec,
+    reading: ReadOptions,
+    *,
+    cluster: Cluster | None,
+    keep: bool,
+    **settings: Any,
+) -> tuple[EvalReport, dict[str, Any] | None]:
+    """Return the report, and the document of partials where it is kept."""
+    if keep:
+        from ppocli.engine.by_file import evaluate_with_partials
+
+        return evaluate_with_partials(paths, spec, reading, where=cluster, **settings)
+    from ppocli.engine.evaluate import evaluate_files
+
+    return evaluate_files(paths, spec, reading, **settings, **engine_settings(cluster)), None
+
+
+def check_rows(output: SortedOutput) -> None:
     """Refuse a way of ordering that does not exist.
 
     Raises
@@ -95,8 +150,6 @@ def check_rows(output: OutputOptions) -> None:
     UsageProblem
     """
     choose("--by", output.by, ("file", "total"))
-    if output.worst < 0:
-        raise UsageProblem(f"--worst is a whole number of at least 0, not {output.worst}")
     if output.sort == "policy_loss_by_agg":
         raise UsageProblem(
             "--sort: policy_loss_by_agg is one number for each aggregation",
@@ -123,10 +176,7 @@ def in_order(report: EvalReport, metric: str | None) -> EvalReport:
 
 def notices(report: EvalReport, data: DataOptions, execution: RunOptions) -> Iterator[str]:
     """Yield the lines for standard error. What made the exit code 5 is said even when quiet."""
-    if report.metrics.get("n_tokens", 0) == 0:
-        level = "error" if report.exit_code else "warning"
-        if report.exit_code or not execution.is_quiet:
-            yield f"{level}: no valid token in {_empty_files(report.inputs)}"
+    yield from empty_line(report, quiet=execution.is_quiet)
     if execution.is_quiet:
         return
     if data.skip_bad and report.skipped:
@@ -138,6 +188,13 @@ def notices(report: EvalReport, data: DataOptions, execution: RunOptions) -> Ite
     if execution.verbose:
         said = (f"{key} {value}" for key, value in report.run.items())
         yield f"run: {', '.join(said)}"
+
+
+def empty_line(report: EvalReport, *, quiet: bool) -> Iterator[str]:
+    """Yield the line that says that nothing was evaluated, if nothing was."""
+    if report.metrics.get("n_tokens", 0) == 0 and (report.exit_code or not quiet):
+        level = "error" if report.exit_code else "warning"
+        yield f"{level}: no valid token in {_empty_files(report.inputs)}"
 
 
 def _empty_files(inputs: tuple[InputReport, ...]) -> str:

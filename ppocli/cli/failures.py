@@ -77,8 +77,10 @@ def notice(text: str) -> None:
     """Print lines on standard error; if nobody reads it, the result still goes where it should."""
     if sys.stderr is None:  # closed: `print` would take standard output instead
         return
+    from ppocli.core.url import without_secrets
+
     with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(without_secrets(text), file=sys.stderr, flush=True)
 
 
 def emit(text: str) -> None:

@@ -15,6 +15,7 @@ from ppocli.cli.settings import Configuration  # noqa: TC001 (read at run time)
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
+from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
 
 
@@ -27,9 +28,14 @@ class Sources:
         typer.Argument(
             metavar="PATHS...",
             help="Files (Parquet, NPZ, Arrow, JSON Lines, NPY), folders, quoted patterns such as "
-            "'runs/*/rank*.parquet', or - for standard input.",
+            "'runs/*/rank*.parquet', the same as s3://, gs://, abfs:// or hf:// URLs, or - for standard "
+            "input.",
         ),
     ]
+
+    def __post_init__(self) -> None:
+        """Take URLs as such, so that no message shows their secrets."""
+        object.__setattr__(self, "paths", [addressed(path) for path in self.paths])
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +207,7 @@ class WritingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions(WritingOptions):
+class SortedOutput(WritingOptions):
     """The same, and which rows the tables have."""
 
     by: Annotated[
@@ -220,6 +226,12 @@ class OutputOptions(WritingOptions):
             "explained_variance the smallest).",
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions(SortedOutput):
+    """The same, and how many of the worst tokens are listed."""
+
     worst: Annotated[
         int,
         whole_option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -96,6 +97,7 @@ def plan(
     silent: bool = False,
     formats: Sequence[str] = FORMATS,
     suffixes: Mapping[str, str] = SUFFIXES,
+    more: Iterable[tuple[str, str]] = (),
 ) -> Destination:
     """Check everything about the output before anything is read.
 
@@ -105,6 +107,8 @@ def plan(
         Paths that are going to be read, and so are never written.
     formats, suffixes
         What `-f` takes, and the formats of `--export` by suffix.
+    more : iterable of (path, format)
+        Files that other options ask for.
 
     Raises
     ------
@@ -120,6 +124,7 @@ def plan(
         raise UsageProblem(f"--digits is a whole number from 1 to 17, not {options.digits}")
     file = Path(options.output) if options.output not in (None, STANDARD_OUTPUT) else None
     exports = [(Path(text), _format_of(text, suffixes)) for text in options.export or ()]
+    exports += [(Path(text), name) for text, name in more]
     taken = {os.path.realpath(path): path for path in inputs}
     for path in [*([file] if file is not None else []), *(path for path, _ in exports)]:
         check_target(path, force=options.force)
@@ -146,6 +151,8 @@ def _format_of(text: str, suffixes: Mapping[str, str]) -> str:
 
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot or must not be written."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise UsageProblem("results are written to files here, not to a URL")
     if path.is_dir():
         raise UsageProblem(f"cannot write '{path}': it is a folder")
     if not path.parent.is_dir():

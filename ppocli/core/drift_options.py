@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,61 @@ KEYS = ("sequence_id", "group_id", "step", "position", "token_id")
 """What tokens of two files can be matched by."""
 BY = ("file", "total", "step")
 DETAILS = ("auto", "full", "main")
+CAPS = ("tis_cap", "mask_low", "mask_high")
 
 FULL_BYTES = 64 << 20
 """Up to this size of the input `detail` "auto" is "full"."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftCaps:
+    """Bounds of truncated and of masked weights w = exp(a - b); None: not asked for.
+
+    Attributes
+    ----------
+    tis_cap : float, optional
+        Of min(w, tis_cap); positive.
+    mask_low, mask_high : float, optional
+        Weights outside of them count as 0; at least 0, and positive.
+
+    Raises
+    ------
+    UsageProblem
+        Not finite, out of range, or the lower bound above the upper.
+    """
+
+    tis_cap: float | None = None
+    mask_low: float | None = None
+    mask_high: float | None = None
+
+    def __post_init__(self) -> None:
+        for flag, value, above in (
+            ("--tis-cap", self.tis_cap, True),
+            ("--mask-low", self.mask_low, False),
+            ("--mask-high", self.mask_high, True),
+        ):
+            if value is not None and not (0.0 <= value < math.inf and (value > 0.0 or not above)):
+                least = "above 0" if above else "of at least 0"
+                raise UsageProblem(f"{flag} is a finite number {least}, not {value:g}")
+        if self.mask_low is not None and self.mask_high is not None and self.mask_low > self.mask_high:
+            raise UsageProblem(f"--mask-low {self.mask_low:g} is above --mask-high {self.mask_high:g}")
+
+    def rules(self) -> tuple[WeightRule, ...]:
+        """Return the rules of the bounds that were given."""
+        rules = []
+        if self.tis_cap is not None:
+            rules.append(WeightRule("token", cap=self.tis_cap))
+        if self.mask_low is not None or self.mask_high is not None:
+            rules.append(WeightRule("token", low=self.mask_low, cap=self.mask_high, mode="mask"))
+        return tuple(rules)
+
+    def given(self) -> dict[str, float]:
+        """Return the bounds that were given, by name."""
+        values = {name: getattr(self, name) for name in CAPS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+NO_CAPS = DriftCaps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +88,7 @@ class DriftOptions:
     roles : tuple of str
         Of two files: more roles to compare, each with itself.
     tis_cap, mask_low, mask_high : float, optional
-        Bounds of truncated and of masked weights.
+        As in `DriftCaps`.
     detail : {"auto", "full", "main"}
         "full": also compare with `log_probs`, and say what corrections do to the policy loss, where the
         columns for it are there. That reads two more columns and takes about three times as long. "auto": up
@@ -80,25 +133,17 @@ class DriftOptions:
         choose("--by", self.by, BY)
         if self.worst < 0:
             raise UsageProblem(f"--worst is a whole number of at least 0, not {self.worst}")
-        self.given_rules()
+        self.caps  # noqa: B018 - makes them, and refuses wrong ones
         LossSpec(clip_low=self.clip_low, clip_high=self.clip_high)
 
-    def given_rules(self) -> tuple[WeightRule, ...]:
-        """Return the rules of the caps that were given."""
-        rules = []
-        if self.tis_cap is not None:
-            rules.append(WeightRule("token", cap=self.tis_cap))
-        if self.mask_low is not None or self.mask_high is not None:
-            rules.append(WeightRule("token", low=self.mask_low, cap=self.mask_high, mode="mask"))
-        return tuple(rules)
+    @property
+    def caps(self) -> DriftCaps:
+        """The bounds of weights."""
+        return DriftCaps(self.tis_cap, self.mask_low, self.mask_high)
 
     def settings(self, *, full: bool) -> dict[str, Any]:
         """Return what changes a number, as it is echoed."""
-        said: dict[str, Any] = {
-            "tis_cap": self.tis_cap,
-            "mask_low": self.mask_low,
-            "mask_high": self.mask_high,
-        }
+        said: dict[str, Any] = {name: getattr(self, name) for name in CAPS}
         said["detail"] = "full" if full else "main"
         if full:
             said |= {"clip_low": self.clip_low, "clip_high": self.clip_high}

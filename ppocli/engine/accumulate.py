@@ -148,7 +148,7 @@ class FileAccumulator:
         self.totals.n_undefined += where.size
         for name, array in TERMS:
             self._add_kinds(name, span.arrays[array][where])
-        _flag(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))
+        flag_pieces(blocks, where, dirty.loss_flags(span.arrays[LOSS][where]))
 
     def _tally_dirty(self, span: Span, blocks: Blocks, where: Ints) -> None:
         """Count and locate what is not finite in some blocks, and what float64 would have made of it."""
@@ -175,7 +175,7 @@ class FileAccumulator:
         known = dirty.terms_of(values, null, self.plan.parameters, skip)
         for name, terms in (*known, *computed):
             self._add_kinds(name, terms)
-        _flag(blocks, where, dirty.flags_of(values, null, self.plan.parameters, loss))
+        flag_pieces(blocks, where, dirty.flags_of(values, null, self.plan.parameters, loss))
 
     def _add_kinds(self, name: str, terms: Floats) -> None:
         """Count terms of a sum that are NaN, +inf and -inf."""
@@ -228,7 +228,7 @@ class FileAccumulator:
         return Place(self.path, row, position)
 
 
-def _flag(blocks: Blocks, where: Ints, flags: Ints) -> None:
+def flag_pieces(blocks: Blocks, where: Ints, flags: Ints) -> None:
     """Add what sequences have to remember of some tokens of a span to their pieces."""
     for which, starts in blocks.cut.ways():
         own = blocks.pieces[which, layout.PIECE_FLAGS].astype(np.int64)

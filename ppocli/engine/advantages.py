@@ -148,7 +148,11 @@ class AdvantageScopes:
         if self.spec.adv_norm != "group":
             return zeros, zeros, everything
         if "group_id" not in span.arrays:
-            raise InputError("no column for group_id, which --adv-norm group needs", where=path)
+            raise InputError(
+                "no column for group_id, which --adv-norm group needs",
+                where=path,
+                hint="--col group_id=COLUMN, or --adv-norm batch",
+            )
         known = np.ones(starts.size, dtype=np.uint8)
         for name in ("group_id present", "step present"):
             if name in span.arrays:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.audit_report import AuditReport
 from ppocli.core.audit_spec import VERDICTS, AuditOptions, check_audited, formats_of
-from ppocli.core.rules import RULES
 from ppocli.core.spec import LossSpec
 from ppocli.errors import ExitCode, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ppocli.core.audit_report import AuditResult
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.progress import Progress
-    from ppocli.core.report import EvalReport, Finding
+    from ppocli.core.report import EvalReport
 
 SELECTIONS = ("ratio", "policy", "adv", "log_prob")
 """What is evaluated in float64 beside it: everything that the three main columns allow."""
-
-MUCH_DRIFT = 0.1
-"""Share of log-ratios rounded to 0 that is worth a finding."""
 
 
 def audit_files(
@@ -86,12 +81,9 @@ def audit_files(
 
 
 def report_of(report: EvalReport, options: AuditOptions) -> AuditReport:
-    """Return the report of an evaluation that was audited, with its findings and exit code."""
+    """Return the report of an evaluation that was audited, with its exit code."""
     result = report.audit
     assert result is not None
-    # The audit looks at every value of a column; what `eval` says of narrow ones is from a sample.
-    others = (one for one in report.findings if one.code != "PPO201")
-    report = replace(report, findings=(*others, *_findings(result)))
     code = ExitCode(report.exit_code)
     if code == ExitCode.OK and fails(result.verdict, options.fail_on):
         code = ExitCode.GATE_FAILED
@@ -101,23 +93,6 @@ def report_of(report: EvalReport, options: AuditOptions) -> AuditReport:
 def fails(verdict: str, fail_on: str) -> bool:
     """Whether a verdict reaches what the gate fails on."""
     return fail_on != "never" and VERDICTS.index(verdict) >= VERDICTS.index(fail_on)
-
-
-def _findings(result: AuditResult) -> Iterator[Finding]:
-    """PPO201, PPO202 and PPO203: what the column already holds, and what storage would do to it."""
-    for role, names in result.holds.items():
-        message = f"every value of {role} is a {' and a '.join(names)} number"
-        yield RULES["PPO201"].found(result.n_tokens, message)
-    for name, one in result.formats.items():
-        flip, metrics = one.storage.worst_flip, one.storage.metrics
-        flips = metrics.get("clip_flips_finite", metrics["clip_flips"])
-        share = metrics.get("rounded_to_zero_frac_finite", metrics["rounded_to_zero_frac"])
-        if flips:
-            message = f"log-probs stored as {name} flip the clip decision of {flips:,} tokens"
-            yield RULES["PPO202"].found(int(flips), message, flip.where if flip is not None else None)
-        if share is not None and share > MUCH_DRIFT:
-            message = f"log-probs stored as {name} round {share:.1%} of the log-ratios to 0"
-            yield RULES["PPO203"].found(round(share * result.n_tokens), message)
 
 
 def audit(source: Any = None, /, **settings: Any) -> AuditReport:

@@ -11,7 +11,7 @@ from ppocli.core.chunk import IdCoder, ReadOptions
 from ppocli.core.convert_report import ConvertReport, WrittenColumn
 from ppocli.core.progress import NoProgress
 from ppocli.core.roles import ROLES
-from ppocli.engine.reading import ID_ROLES, reading_settings
+from ppocli.engine.reading import ID_ROLES, reading_settings, total_bytes
 from ppocli.errors import InputError, Lines, one_line
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class _Run:
         from ppocli.io.sink import ParquetSink
 
         schema = layout.schema({})
-        total = sum(Path(one).stat().st_size for one in self.files if Path(one).is_file())
+        total = total_bytes(self.files)
         self.progress.start(total * (2 if verify else 1))
         sink = ParquetSink(Path(output), schema, overwrite=overwrite)
         try:

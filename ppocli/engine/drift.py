@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
-from ppocli.core.drift_options import FULL_BYTES, DriftOptions
+from ppocli.core.drift_options import FULL_BYTES, NO_CAPS, DriftOptions
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
@@ -172,12 +172,11 @@ def _drift(run: DriftRun, pair: OneSide, threads: int | None, allow_empty: bool)
     passes = PairPasses(run, pair, _jit.thread_count())
     run.progress.start(size)
     passes.read()
-    caps = options.tis_cap, options.mask_low, options.mask_high
     main_plan, main = passes.plans[0], passes.totals[0]
-    whole = summarise_pair(main, main_plan, caps)
+    whole = summarise_pair(main, main_plan, options.caps)
     others = []
     for plan, totals in zip(passes.plans[1:], passes.totals[1:], strict=True):
-        one = summarise_pair(totals, plan, (None, None, None))
+        one = summarise_pair(totals, plan, NO_CAPS)
         others.append(Versus(plan.name, plan.a, plan.b, one.metrics, one.nulls))
     code = ExitCode.OK if main.n_tokens or allow_empty else ExitCode.EMPTY
     findings, told = find(main, main_plan, whole, passes.sample, run.inputs, floor)

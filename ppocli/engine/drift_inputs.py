@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
 from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B, LOG_PROBS, DriftOptions
 from ppocli.core.report import InputReport, Skipped
 from ppocli.core.roles import ROLES
-from ppocli.engine.reading import ID_ROLES, chunk_tokens_for
+from ppocli.engine.reading import ID_ROLES, chunk_tokens_for, total_bytes
 from ppocli.errors import InputError, UsageProblem
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class OneSide:
 
     def total_bytes(self) -> int:
         """Return the size of all inputs."""
-        return sum(Path(path).stat().st_size for path in self.paths if Path(path).is_file())
+        return total_bytes(self.paths)
 
 
 class InMemory(OneSide):
@@ -277,7 +276,7 @@ class TwoSides(OneSide):
 
     def total_bytes(self) -> int:
         """Return the size of side a, by which progress is measured."""
-        return sum(Path(path).stat().st_size for path in self.paths if Path(path).is_file())
+        return total_bytes(self.paths)
 
 
 def without_positions(report: InputReport) -> InputReport:

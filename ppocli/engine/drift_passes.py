@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ppocli.errors import InputError
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Reader
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.engine.pair_beside import Beside
     from ppocli.engine.pair_source import Inside
     from ppocli.engine.pair_totals import PairPlan, PairTotals
@@ -84,7 +85,7 @@ class PairPasses:
         for one in sides:
             if any(plan.name == one.name for plan in self.plans):
                 continue
-            rules = (*options.given_rules(), *CORRECTIONS) if not self.plans else ()
+            rules = (*options.caps.rules(), *CORRECTIONS) if not self.plans else ()
             plan = PairPlan(
                 one.name, one.a, one.b, one.key_a, one.key_b, spec, one.real, rules, loss and not self.plans
             )
@@ -139,19 +140,17 @@ class PairPasses:
         report = without_positions(report)
         self.run.inputs.append(_with_counts(report, totals, self.pair.a, self.pair.b))
         if options.by == "file" and len(self.pair.paths) > 1:
-            caps = options.tis_cap, options.mask_low, options.mask_high
-            one = summarise_pair(totals, self.plans[0], caps)
+            one = summarise_pair(totals, self.plans[0], options.caps)
             self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
 
 
 class ShortForm:
     """What `eval` says of the trainer against the sampler, over inputs or parts of them."""
 
-    def __init__(self, work: Workspaces) -> None:
-        from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
-        from ppocli.engine.pair_totals import PairPlan, PairTotals
+    def __init__(self, work: Workspaces, caps: DriftCaps) -> None:
+        from ppocli.engine.pair_totals import PairTotals
 
-        self.plan = PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec())
+        self.plan, self._caps = short_plan(caps), caps
         self._total, self._work, self._without = PairTotals.of(self.plan), work, ""
 
     def is_in(self, report: InputReport) -> bool:
@@ -164,14 +163,13 @@ class ShortForm:
 
         return FileComparison(path, self.plan, self._work)
 
-    def merge(self, one: FileComparison, index: int, n_rows: int) -> dict[str, Any]:
-        """Close an input and add it; return its own short form."""
-        totals, whole = one.finish(), self._total
-        totals.n_rows = n_rows
+    def merge(self, path: str, totals: PairTotals, index: int) -> dict[str, Any]:
+        """Add an input, in order; return its own short form."""
+        whole = self._total
         made = self._made(totals)
-        whole.file_order[one.path] = index
+        whole.file_order[path] = index
         if totals.n_tokens and not totals.has_sequences:
-            self._without = self._without or one.path
+            self._without = self._without or path
         whole.has_sequences |= totals.has_sequences
         whole.no_sequences = whole.no_sequences or totals.no_sequences
         whole.merge(totals)
@@ -189,44 +187,37 @@ class ShortForm:
     def _made(self, totals: PairTotals) -> dict[str, Any]:
         from ppocli.engine.pair_metrics import summarise_pair
 
-        s = summarise_pair(totals, self.plan, (None, None, None))
+        s = summarise_pair(totals, self.plan, self._caps)
         return {"a": self.plan.a, "b": self.plan.b, "metrics": s.metrics, "nulls": s.nulls}
 
 
-def short_forms(
-    readers: Iterable[tuple[int, Reader]], chunk_tokens: int | None, n_threads: int
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, str]]:
-    """Return the short form over all inputs, that of each by path, and why an input is left out.
+def short_plan(caps: DriftCaps) -> PairPlan:
+    """Return what the short form compares."""
+    from ppocli.core.drift_options import DEFAULT_A, DEFAULT_B
+    from ppocli.engine.pair_totals import PairPlan
 
-    Parameters
-    ----------
-    readers : iterable of (index, Reader)
-        Opened inputs. One without both columns is left out silently; one whose rollout column cannot be read,
-        which `eval` does without, is left out with the reason.
-    chunk_tokens : int, optional
-        Tokens read at a time.
-    n_threads : int
+    return PairPlan("mismatch", DEFAULT_A, DEFAULT_B, DEFAULT_A, DEFAULT_B, LossSpec(), rules=caps.rules())
+
+
+def read_pair(short: ShortForm, reader: Reader, chunk_tokens: int | None) -> PairTotals | None:
+    """Return the totals of one input that has both sides, or None.
+
+    Raises
+    ------
+    InputError
+        Its rollout column cannot be read, which `eval` does without.
     """
     from ppocli.engine.pair_source import Inside
-    from ppocli.engine.pairs import Workspaces
 
-    short = ShortForm(Workspaces(n_threads))
+    if not short.is_in(reader.report):
+        return None
+    one = short.start(reader.report.path)
     sides = {role: role for role in (short.plan.a, short.plan.b)}
-    by_path: dict[str, dict[str, Any]] = {}
-    problems: dict[str, str] = {}
-    for index, reader in readers:
-        path = reader.report.path
-        if not short.is_in(reader.report):
-            continue
-        one = short.start(path)
-        try:
-            for span in spans_of(Inside(reader, sides), chunk_tokens):
-                one.add(span)
-        except InputError as problem:
-            problems[path] = problem.message
-        else:
-            by_path[path] = short.merge(one, index, reader.report.rows)
-    return short.finish(), by_path, problems
+    for span in spans_of(Inside(reader, sides), chunk_tokens):
+        one.add(span)
+    totals = one.finish()
+    totals.n_rows = reader.report.rows
+    return totals
 
 
 def known_kl(short: Mapping[str, Any]) -> float | None:

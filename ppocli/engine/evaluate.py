@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import os
-import platform
-import time
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
+from ppocli.core.drift_options import CAPS, NO_CAPS, DriftCaps
+from ppocli.core.own_settings import check_given
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
-from ppocli.core.report import EvalReport, Group, InputReport, LikeReport, Skipped
+from ppocli.core.report import EvalReport, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.core.spec import LossSpec, check_without_preset, choose
-from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings
-from ppocli.errors import ExitCode, InputError, UsageProblem
+from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings, total_bytes
+from ppocli.errors import InputError, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ppocli.core.audit_spec import AuditOptions
-    from ppocli.engine.passes import Passes
-    from ppocli.engine.summary import Summary
+    from ppocli.engine.assembly import Engine
 
 
 Report = TypeVar("Report")
@@ -47,12 +45,15 @@ class Run:
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
+    engine: Engine | None = None
+    options: ReadOptions | None = None
+    required_roles: Sequence[str] = MAIN_ROLES
+    caps: DriftCaps = NO_CAPS
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
         """Open one input after the other; unreadable ones are skipped only on request."""
-        for index, (path, open_reader) in enumerate(zip(self.paths, self.open_readers, strict=True)):
-            if any(one.path == path and one.reason.startswith("unreadable") for one in self.skipped):
-                continue
+        for index, path in self.unread():
+            open_reader = self.open_readers[index]
             try:
                 reader = open_reader()
             except InputError as problem:
@@ -63,9 +64,15 @@ class Run:
             finally:
                 reader.close()
 
+    def unread(self) -> Iterator[tuple[int, str]]:
+        """Yield the inputs that were not found to be unreadable, with their places in the order."""
+        for index, path in enumerate(self.paths):
+            if not any(one.path == path and one.reason.startswith("unreadable") for one in self.skipped):
+                yield index, path
+
     def total_bytes(self) -> int:
         """Return the size of all inputs, as far as they are files."""
-        return sum(file.stat().st_size for file in map(Path, self.paths) if file.is_file())
+        return total_bytes(self.paths)
 
     def openers_by_path(self) -> dict[str, Callable[[], Reader]]:
         """Return how each input is opened again."""
@@ -94,6 +101,8 @@ def evaluate_files(
     like: str | None = None,
     audit: AuditOptions | None = None,
     only: Collection[str] | None = None,
+    engine: Callable[[Run, int], Engine] | None = None,
+    caps: DriftCaps = NO_CAPS,
 ) -> EvalReport:
     """Evaluate files, patterns and directories.
 
@@ -123,6 +132,10 @@ def evaluate_files(
         Also recompute the loss in other precisions.
     only : collection of str, optional
         Selections of `ppocli.core.partials` to evaluate; None: all that there are columns for.
+    engine : callable, optional
+        Takes the run and `worst`, and returns where inputs are evaluated instead of here.
+    caps : DriftCaps
+        Bounds of the weights in `drift`.
 
     Returns
     -------
@@ -145,7 +158,9 @@ def evaluate_files(
         required_roles=required_roles,
         like=None if like is None else preset(like),
     )
-    run.audit, run.only = audit, only
+    run.audit, run.only, run.caps = audit, only, caps
+    if engine is not None:
+        run.engine = engine(run, worst)
     return _evaluate(run, by, worst, threads, allow_empty)
 
 
@@ -182,6 +197,8 @@ def files_run(
         reading=reading_settings(wanted),
         skipped=list(skipped),
         like=like,
+        options=wanted,
+        required_roles=required_roles,
     )
 
 
@@ -201,6 +218,8 @@ def evaluate(source: Any = None, /, **settings: Any) -> EvalReport:
     like : str
         A framework whose loss and metrics are wanted (`ppocli.core.presets`); other settings override its.
     by, worst, threads, chunk_rows, allow_empty, skip_bad : as in `evaluate_files`
+    tis_cap, mask_low, mask_high : float
+        Bounds of the weights in `drift` (`ppocli.core.drift_options.DriftCaps`).
     **settings
         The fields of `LossSpec`.
 
@@ -238,13 +257,17 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     like = settings.get("like")
     spec = LossSpec(**given) if like is None else preset(like).loss_spec(given)
+    check_given(given, spec, like=like is not None)
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
-    known |= {"like", "audit", "only"}
+    known |= {"like", "audit", "only", "caps"}
+    caps = {name: settings.pop(name) for name in CAPS if name in settings}
+    if caps:
+        settings["caps"] = DriftCaps(**caps)
     unknown = set(settings) - known - set(ROLES)
     if unknown:
-        choose("setting", min(unknown), sorted(names | reading | known | set(ROLES) | {"clip_eps"}))
+        choose("setting", min(unknown), sorted(names | reading | known | {*ROLES, *CAPS, "clip_eps"}))
     return spec, options, {name: value for name, value in settings.items() if name in known}
 
 
@@ -273,6 +296,7 @@ def _evaluate_arrays(
         like=None if others.get("like") is None else preset(others["like"]),
         audit=others.get("audit"),
         only=others.get("only"),
+        caps=others.get("caps", NO_CAPS),
     )
     return _evaluate(
         run,
@@ -281,11 +305,6 @@ def _evaluate_arrays(
         others.get("threads"),
         others.get("allow_empty", False),
     )
-
-
-def _audit_settings(run: Run) -> dict[str, Any]:
-    """Return the settings of the audit, if there is one."""
-    return run.audit.to_dict() if run.audit is not None else {}
 
 
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
@@ -317,80 +336,14 @@ def _evaluate_once(run: Run, by: str, worst: int, threads: int | None, allow_emp
     """Read every input once, or twice where advantages are normalised, and report."""
     from ppocli.kernels import _jit
 
-    began = time.perf_counter()
     start_kernels(run, threads)
 
-    from ppocli.engine.aggregates import over_horizon
-    from ppocli.engine.correction import put_correction
-    from ppocli.engine.drift_passes import known_kl
-    from ppocli.engine.findings import find
-    from ppocli.engine.like import wanted
-    from ppocli.engine.metrics import summarise
-    from ppocli.engine.passes import Passes
+    from ppocli.engine.assembly import Assembly
     from ppocli.engine.token_ids import with_token_ids
 
-    passes = Passes(run.spec, _jit.thread_count(), worst, run.chunk_tokens, run.progress)
-    passes.only, passes.several = run.only, len(run.paths) > 1
-    if run.audit is not None:
-        from ppocli.engine.audit_pass import Audit
-
-        passes.audit = Audit(run.audit, _jit.thread_count())
-    groups = []
-    run.progress.start(run.total_bytes() * passes.n_readings)
-    # `only` names selections of our own; a framework then gives its loss and its columns, not its metrics.
-    shown = run.like if run.only is None else None
-    settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))
-    for index, reader in run.readers():
-        kept = passes.worst.copy()
-        try:
-            report, totals = passes.evaluate(reader, index)
-        except InputError as problem:
-            passes.skip(run, reader.report.path, problem)
-            passes.worst = kept
-            if passes.audit is not None:
-                passes.audit.drop()
-            continue
-        run.inputs.append(report)
-        if by == "file" and len(run.paths) > 1:
-            one = summarise(totals, replace(run.spec, horizon=run.spec.horizon or 1))
-            groups.append(Group({"file": report.path}, one.metrics, one.nulls))
-    total = passes.finish(run.inputs)
-    whole = summarise(total, run.spec)
-    if passes.job.before is not None:
-        put_correction(whole, passes.job.before)
-    horizon = passes.settings(total).get("horizon")
-    if horizon:
-        groups = [replace(one, metrics=over_horizon(one.metrics, run.spec.agg, horizon)) for one in groups]
-    drift, groups = _drift(run, groups)
-    code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
-    whole_report = EvalReport(
-        settings={
-            **run.spec.to_dict(),
-            **_audit_settings(run),
-            **run.reading,
-            **settings,
-            **passes.settings(total),
-        },
-        inputs=tuple(run.inputs),
-        skipped=tuple(run.skipped),
-        metrics=whole.metrics,
-        nulls=whole.nulls,
-        places=whole.places,
-        findings=find(total, run.spec, run.inputs, passes.repeats, known_kl(drift)),
-        groups=tuple(groups),
-        worst=passes.worst.found(),
-        like=_like(run, passes, whole),
-        exit_code=int(code),
-        run={
-            "seconds": time.perf_counter() - began,
-            "threads": _jit.thread_count(),
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        },
-        drift=drift,
-        audit=passes.audit.result() if passes.audit is not None else None,
-    )
-    return with_token_ids(whole_report, run.openers_by_path())
+    made = Assembly(run, by, worst, _jit.thread_count())
+    report = made.report(allow_empty=allow_empty)
+    return with_token_ids(report, run.openers_by_path()) if made.needs_token_ids else report
 
 
 def start_kernels(run: Run, threads: int | None) -> None:
@@ -401,30 +354,6 @@ def start_kernels(run: Run, threads: int | None) -> None:
     if notice:
         run.progress.notice(f"warning: {notice}")
     _jit.on_first_compile(run.progress.notice)
-
-
-def _drift(run: Run, groups: list[Group]) -> tuple[dict[str, Any], list[Group]]:
-    """Return the trainer against the sampler, where a rollout column is, and the groups with theirs."""
-    from ppocli.engine.drift_passes import short_forms
-    from ppocli.kernels import _jit
-
-    if run.only is not None or not any("rollout_log_probs" in report.columns for report in run.inputs):
-        return {}, groups
-    drift, by_path, problems = short_forms(run.readers(), run.chunk_tokens, _jit.thread_count())
-    for k, report in enumerate(run.inputs):
-        if report.path in problems:
-            note = f"rollout_log_probs left out of drift: {problems[report.path]}"
-            run.inputs[k] = replace(report, notes=(*report.notes, note))
-    return drift, [replace(one, drift=by_path.get(one.key["file"], {})) for one in groups]
-
-
-def _like(run: Run, passes: Passes, s: Summary) -> LikeReport | None:
-    """Return the metrics of the framework that was asked for."""
-    if run.like is None or run.only is not None or not passes.job.sets:
-        return None
-    from ppocli.engine.like import like_report
-
-    return like_report(run.like, run.spec, passes.job.sets, s)
 
 
 __all__ = ["evaluate", "evaluate_files", "ppo_clip_loss"]

@@ -14,7 +14,7 @@ from ppocli.engine.check import judge
 from ppocli.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ppocli.core.check_report import CheckReport
 
@@ -41,7 +41,8 @@ def check(
         A report of `evaluate`; a report saved as JSON; files, patterns or folders. None: arrays by role, in
         `settings`.
     max, min : mapping of metric to number
-        The metric may be at most, or at least, that; equality passes.
+        The metric may be at most, or at least, that; equality passes. Metrics of a framework (`like`) go by
+        its own names.
     expect : mapping of metric to (value, tolerance)
     baseline : path, optional
         A saved report; needs `tolerance`.
@@ -67,20 +68,23 @@ def check(
     InputError, EmptyInput
         As `evaluate`; a saved report or baseline that cannot be used.
     """
+    extra = _framework_names(settings)
     gating = {name: settings.pop(name) for name in Gate.OPTIONS if name in settings}
     gate = Gate(
         limits=(
-            *_limits("max", max or {}),
-            *_limits("min", min or {}),
+            *_limits("max", max or {}, extra),
+            *_limits("min", min or {}, extra),
             *(
                 one
                 for metric, (value, allowed) in (expect or {}).items()
-                for one in limits_from("expect", "expect", [f"{metric}={value!r}~{allowed!r}"])
+                for one in limits_from("expect", "expect", [f"{metric}={value!r}~{allowed!r}"], extra)
             ),
             *profile_limits(profiles),
         ),
         tolerances=tuple(
-            tolerances_from("tolerance", [f"{name}={amount}" for name, amount in (tolerance or {}).items()])
+            tolerances_from(
+                "tolerance", [f"{name}={amount}" for name, amount in (tolerance or {}).items()], extra
+            )
         ),
         profiles=tuple(profiles),
         allow_empty=allow_empty,
@@ -111,19 +115,31 @@ def _evaluated(source: Any, by: str, allow_empty: bool, settings: dict[str, Any]
         raise UsageProblem("limits are judged by step for files, not for arrays", hint="by='total'")
     report = evaluate(source, allow_empty=allow_empty, by="total", **settings)
     if report.metrics["n_tokens"]:
-        from ppocli.engine.by_step import groups_by_step
+        from ppocli.engine.by_group import groups_by
 
         spec, options, others = split_settings(dict(settings))
         paths = [source] if isinstance(source, (str, os.PathLike)) else source
-        run = {name: others[name] for name in ("threads", "chunk_rows", "progress") if name in others}
-        groups = groups_by_step([os.fspath(path) for path in paths], spec, options, **run)
+        names = ("threads", "chunk_rows", "progress", "caps")
+        run = {name: others[name] for name in names if name in others}
+        groups = groups_by(by, [os.fspath(path) for path in paths], spec, options, **run)
         report = replace(report, groups=groups)
     return report.to_dict()
 
 
-def _limits(kind: Any, values: Mapping[str, float]) -> list[Limit]:
+def _limits(kind: Any, values: Mapping[str, float], extra: Collection[str]) -> list[Limit]:
     """Return limits given as numbers."""
-    return limits_from(kind, kind, [f"{metric}={float(value)!r}" for metric, value in values.items()])
+    return limits_from(kind, kind, [f"{metric}={float(value)!r}" for metric, value in values.items()], extra)
+
+
+def _framework_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the metrics of the framework that is asked for, if one is."""
+    if settings.get("like") is None:
+        return ()
+    from ppocli.core.presets import preset
+    from ppocli.engine.evaluate import split_settings
+
+    loss = {name: value for name, value in settings.items() if name not in Gate.OPTIONS}
+    return preset(settings["like"]).names_under(split_settings(loss)[0])
 
 
 def judge_source(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core import shell
@@ -12,7 +11,7 @@ from ppocli.core.inspect_report import InspectedFile, InspectReport, ReadPlan
 from ppocli.core.partials import SELECTIONS
 from ppocli.core.progress import NoProgress
 from ppocli.core.roles import ROLES
-from ppocli.engine.reading import CHUNK_BYTES, ID_ROLES, chunk_tokens_for, reading_settings
+from ppocli.engine.reading import CHUNK_BYTES, ID_ROLES, chunk_tokens_for, reading_settings, total_bytes
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def inspect_files(
     files, skipped = expand(paths)
     run = _Run(options or ReadOptions(), scan, skip_bad, progress or NoProgress(), list(skipped))
     if scan:
-        run.progress.start(sum(Path(one).stat().st_size for one in files if Path(one).is_file()))
+        run.progress.start(total_bytes(files))
     found = numbered(list(run.inspect(files)))
     return InspectReport(
         settings={**reading_settings(run.options), "scan": scan},

@@ -18,6 +18,7 @@ from ppocli.engine.summary import CLEAN, KINDS, Tally, add_tallies, exp, negated
 from ppocli.kernels import rare
 
 if TYPE_CHECKING:
+    from ppocli.core.drift_options import DriftCaps
     from ppocli.engine.pair_totals import PairPlan, PairTotals, Sums
 
 
@@ -158,12 +159,12 @@ def mean_of(sums: Sums, which: int, n: int) -> float:
     return float(sums.hi[which] / n + sums.lo[which] / n)
 
 
-def summarise_pair(totals: PairTotals, plan: PairPlan, caps: tuple[float | None, ...]) -> PairSummary:
+def summarise_pair(totals: PairTotals, plan: PairPlan, caps: DriftCaps) -> PairSummary:
     """Turn totals into metrics, in the order of the catalogue.
 
     Parameters
     ----------
-    caps : (tis_cap, mask_low, mask_high)
+    caps : DriftCaps
         What was asked for; their rules are the first of the plan.
     """
     s = PairSummary(totals, plan)
@@ -246,17 +247,16 @@ def _ess(s: PairSummary) -> float:
     return first * (first / second) / s.n if 0.0 < second < math.inf else math.nan
 
 
-def _put_capped(s: PairSummary, caps: tuple[float | None, ...]) -> None:
+def _put_capped(s: PairSummary, caps: DriftCaps) -> None:
     """Means under the caps that were given, or why there are none."""
-    tis_cap, mask_low, mask_high = caps
     at = 0
-    if tis_cap is not None:
+    if caps.tis_cap is not None:
         _put_rule(s, at, "tis_weight_mean", "tis_frac_capped")
         at += 1
     else:
         for name in ("tis_weight_mean", "tis_frac_capped"):
             s.put_null(name, "tis_cap is not given")
-    if mask_low is not None or mask_high is not None:
+    if caps.mask_low is not None or caps.mask_high is not None:
         _put_rule(s, at, "masked_weight_mean", "masked_frac")
     else:
         for name in ("masked_weight_mean", "masked_frac"):

@@ -126,7 +126,7 @@ def _measure(
     passes.prepare(run, [w for one in names for w in wanted(one, specs[one.name])])
     for index, reader in run.readers():
         try:
-            report, _ = passes.evaluate(reader, index)
+            report = passes.evaluate(reader, index).report
         except InputError as problem:
             passes.skip(run, reader.report.path, problem)
             continue

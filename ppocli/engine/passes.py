@@ -12,6 +12,7 @@ from ppocli.engine.accumulate import FileAccumulator
 from ppocli.engine.advantages import AdvantageScopes
 from ppocli.engine.aggregates import horizon_of, stored_sequences
 from ppocli.engine.correction import uncorrected, wanted_of
+from ppocli.engine.file_part import FilePart
 from ppocli.engine.measures import MeasureSet, Wanted
 from ppocli.engine.norm_fault import NormFault
 from ppocli.engine.pipeline import read_ahead
@@ -29,7 +30,7 @@ from ppocli.kernels import layout
 from ppocli.kernels.blocks import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ppocli.core.chunk import Reader
     from ppocli.core.progress import Progress
@@ -74,6 +75,8 @@ class Passes:
     audit: Audit | None = None
     only: Collection[str] | None = None
     reads_ahead: bool = False
+    statistics_of: Callable[[], Totals] | None = None
+    """Returns the statistics of the advantages where they are collected elsewhere."""
     several: bool = False
 
     def __post_init__(self) -> None:
@@ -150,7 +153,11 @@ class Passes:
         """Add the sequences of one file to the scopes."""
         report = reader.report
         if not by_row and "sequence_id" not in report.columns:
-            raise InputError("--adv-norm-unit sequence needs sequences", where=report.path)
+            raise InputError(
+                "no sequences, which --adv-norm-unit sequence needs",
+                where=report.path,
+                hint="--col sequence_id=COLUMN says which tokens belong together; or --adv-norm-unit token",
+            )
         before = deepcopy(scopes.table)
         for hold in (False, True):
             windows = Windows(report.path, not by_row, hold, scopes.of_window)
@@ -185,52 +192,64 @@ class Passes:
         return {spec: scale_of(spec, statistics)[:2] for spec in specs}
 
     def _statistics(self, run: Inputs) -> Totals:
-        """Read the valid advantages of the whole input."""
-        statistics = Totals(roles=frozenset(("advantages",)))
+        """Return the totals of the valid advantages of the whole input."""
+        if self.statistics_of is not None:
+            return self.statistics_of()
+        statistics = no_statistics()
         for _, reader in run.readers():
-            plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
-            accumulator = FileAccumulator(reader.report.path, plan, self.workspace, WorstTokens(0))
             try:
-                for span in self._spans(reader, frozenset(("advantages", "mask"))):
-                    accumulator.add(span)
+                one = self.read_statistics(reader)
             except InputError as problem:
                 run.skip(reader.report.path, problem)
                 continue
-            statistics.merge(accumulator.finish(), GROUP_LIMIT)
+            statistics.merge(one, GROUP_LIMIT)
         return statistics
 
-    def evaluate(self, reader: Reader, index: int) -> tuple[InputReport, Totals]:
-        """Read one input through the kernels and add its totals to the run's.
+    def read_statistics(self, reader: Reader) -> Totals:
+        """Return the totals of the valid advantages of one input."""
+        plan = make_plan(self.spec, {"advantages"} & set(reader.report.columns), only=("adv",))
+        accumulator = FileAccumulator(reader.report.path, plan, self.workspace, WorstTokens(0))
+        for span in self._spans(reader, frozenset(("advantages", "mask"))):
+            accumulator.add(span)
+        return accumulator.finish()
+
+    def evaluate(self, reader: Reader, index: int) -> FilePart:
+        """Read one input and add it to the run."""
+        part = self.read(reader)
+        self.enter(part, index)
+        return part
+
+    def read(self, reader: Reader) -> FilePart:
+        """Read one input through the kernels; nothing but micro-batches and audits reach beyond it.
 
         A file whose sequences turn out to be interleaved is read again and held back whole, where the loss or
         a measure needs them together; a measure alone is given up where that does not fit into memory.
         """
-        kept = self.worst.copy(), self.micro.copy()
+        kept = self.micro.copy()
         together, hold = True, False
         while True:
             try:
-                return self._evaluate(reader, index, together=together, hold=hold)
+                return self._read(reader, together=together, hold=hold)
             except Interleaved:
                 hold = True
             except NotTogether:
                 if self.job.loss and self.spec.needs_sequences:
                     raise
                 together = False
-            self.worst, self.micro = kept[0].copy(), kept[1].copy()
+            self.micro = kept.copy()
             if self.audit is not None:
                 self.audit.drop()
 
-    def _evaluate(
-        self, reader: Reader, index: int, *, together: bool, hold: bool
-    ) -> tuple[InputReport, Totals]:
-        """Read one input; see `evaluate`."""
+    def _read(self, reader: Reader, *, together: bool, hold: bool) -> FilePart:
+        """Read one input; see `read`."""
         report = reader.report
         job = self.job
         plan = make_plan(
             self.spec, report.columns, self.only, shift=job.shift, scale=job.scale, computed=job.loss
         )
+        worst = WorstTokens(self.n_worst)
         accumulator = FileAccumulator(
-            report.path, plan, self.workspace, self.worst, self.micro, self.total.n_rows, self.audit
+            report.path, plan, self.workspace, worst, self.micro, self.total.n_rows, self.audit
         )
         if self.audit is not None:
             self.audit.begin(report, plan)
@@ -253,26 +272,43 @@ class Passes:
             totals.n_stored_sequences = report.rows
         if stage is not None:
             stage.finish(totals, totals.n_stored_sequences - found)
+        sequence_ids = rows = None
         if accumulator.sequences is not None and accumulator.sequences.by_id:
-            self.repeats.add(report.path, accumulator.sequences.ids(), accumulator.sequences.first_rows())
+            sequence_ids, rows = accumulator.sequences.ids(), accumulator.sequences.first_rows()
         elif row_ids is not None:
-            self.repeats.add(report.path, *row_ids.found())
+            sequence_ids, rows = row_ids.found()
         report = reader.report  # readers add notes while they read
-        totals.norm_fault = self.total.norm_fault
         totals.n_rows = report.rows
         totals.file_order = {report.path: 0}
+        return FilePart(
+            _with_counts(report, plan, totals),
+            totals,
+            tuple(stage.totals) if stage is not None else (),
+            sequence_ids,
+            rows,
+            worst,
+        )
+
+    def enter(self, part: FilePart, index: int) -> None:
+        """Add the next input, in order, to the run."""
+        totals, path = part.totals, part.report.path
+        totals.norm_fault = self.total.norm_fault
+        for one, mine in zip(self.job.sets, part.measures, strict=False):
+            one.total.merge(mine)
+        if part.ids is not None and part.id_rows is not None:
+            self.repeats.add(path, part.ids, part.id_rows)
+        self.worst.merge(part.worst)
         if totals.n_tokens:
             self.total.roles &= totals.roles
             if not totals.has_sequences:
-                self.without_sequences.append(report.path)
+                self.without_sequences.append(path)
             elif self.total.no_sequences is None:
                 self.total.no_sequences = totals.no_sequences
             self.total.has_sequences |= totals.has_sequences
             if totals.groups is None:
-                self.without_groups.append(report.path)
-        self.total.file_order[report.path] = index
+                self.without_groups.append(path)
+        self.total.file_order[path] = index
         self.total.merge(totals, GROUP_LIMIT)
-        return _with_counts(report, plan, totals), totals
 
     def skip(self, run: Inputs, path: str, problem: InputError) -> None:
         """Leave an input out, or raise; begin again where its tokens count in statistics or micro-batches.
@@ -339,6 +375,11 @@ class Passes:
             self.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)
             yield from assembler.push(chunk if row_ids is None else row_ids.take(chunk))
         yield from assembler.finish()
+
+
+def no_statistics() -> Totals:
+    """Return the totals of no advantages."""
+    return Totals(roles=frozenset(("advantages",)))
 
 
 def scale_of(spec: LossSpec, statistics: Totals) -> tuple[float, float, dict[str, Any], NormFault | None]:

@@ -106,13 +106,12 @@ class PolicyStage:
         self.totals = [one.start(self.have, sequences=self.sequences) for one in self.job.sets]
 
     def finish(self, totals: Totals, n_empty: int = 0) -> None:
-        """Enter the measures of the file into the run's, and what was rejected into the file's totals.
+        """Close the measures of the file, and enter what was rejected into its totals.
 
         `n_empty`: stored sequences without a token, which no window holds.
         """
         for one, mine in zip(self.job.sets, self.totals, strict=True):
             one.count_empty(mine, n_empty)
-            one.total.merge(mine)
         totals.n_rejected = self.n_rejected
         totals.n_masked -= self.n_rejected
 

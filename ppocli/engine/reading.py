@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ppocli.core.url import Url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +34,17 @@ def chunk_tokens_for(types: Iterable[str]) -> int:
     widths = {"64": 8, "32": 4, "16": 2}
     per_token = sum(next((n for digits, n in widths.items() if digits in name), 1) for name in types)
     return max(CHUNK_BYTES // max(per_token, 1), FEWEST_TOKENS)
+
+
+def total_bytes(paths: Iterable[str]) -> int:
+    """Return the size of all inputs that are files, or objects whose sizes a store has listed."""
+    total = 0
+    for path in paths:
+        if isinstance(path, Url):
+            total += path.size or 0
+        elif Path(path).is_file():
+            total += Path(path).stat().st_size
+    return total
 
 
 def reading_settings(options: ReadOptions) -> dict[str, Any]:

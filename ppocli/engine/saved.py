@@ -44,7 +44,7 @@ def load(path: str) -> dict[str, Any]:
         Not readable, not strict JSON, not such a document, of another schema version, or made with
         --skip-bad, so that it does not speak of all files.
     """
-    document = _parse(path)
+    document = parse(path)
     kind = document.get("kind")
     if document.get("tool") != "ppocli" or kind not in JUDGED_KINDS:
         named = f"a document of kind {kind!r}" if document.get("tool") == "ppocli" else "no report of ppocli"
@@ -69,8 +69,13 @@ def load(path: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in ("checks", "gate")}
 
 
-def _parse(path: str) -> dict[str, Any]:
-    """Read strict JSON with an object at the top."""
+def parse(path: str) -> dict[str, Any]:
+    """Read strict JSON with an object at the top.
+
+    Raises
+    ------
+    InputError
+    """
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is not JSON")

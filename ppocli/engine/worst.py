@@ -66,9 +66,12 @@ class WorstTokens:
                     self._look(source, blocks, int(block), name, kept)
             kept[:] = [one.placed(source, blocks) for one in kept]
 
-    def copy(self) -> WorstTokens:
-        """Return what is kept so far, to go back to if an input turns out to be unreadable."""
-        return WorstTokens(self.limit, list(self.by_log_ratio), list(self.by_loss))
+    def merge(self, other: WorstTokens) -> None:
+        """Take what was kept of the next file."""
+        for mine, theirs in ((self.by_log_ratio, other.by_log_ratio), (self.by_loss, other.by_loss)):
+            mine.extend(theirs)
+            mine.sort(key=lambda one: -one.size)  # stable: the earlier token stays before an equal one
+            del mine[self.limit :]
 
     def found(self) -> tuple[WorstToken, ...]:
         """Return the tokens kept: by |log_ratio|, then by |loss|."""

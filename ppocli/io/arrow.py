@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from ppocli.io.fields import find_fields
 from ppocli.io.footer import FAILURES, one_line
 from ppocli.io.ipc_sizes import compressed_batches
 from ppocli.io.mapped import MappedFile
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 from ppocli.io.structures import check_names, top_level
 
 if TYPE_CHECKING:
@@ -59,14 +58,15 @@ class ArrowSource:
 
     def __init__(self, path: str, *, recover: bool = False) -> None:
         self.path, self._recover = path, recover
-        self.mapped = MappedFile(local(path))
+        place = place_of(path)
+        self.mapped = MappedFile(place.whole())
         self._buffer = pa.py_buffer(self.mapped.bytes)
         self.kind = "file" if self.mapped.bytes[: len(FILE)] == FILE else "stream"
         if self._buffer.size < _LEAST_BYTES:
             raise InputError(
                 f"the Arrow {self.kind} is cut: {self._buffer.size} bytes", where=path, hint=_REWRITE
             )
-        self.notes: tuple[str, ...] = ()
+        self.notes = place.notes
         self.n_batches = self.rows = 0
         self.schema = self._opened(()).schema
         check_names(self.schema, path)
@@ -138,7 +138,7 @@ class ArrowSource:
             if not self._recover:
                 raise self._damaged(index, failure) from None
             left = self._buffer.size - self._stream.tell()
-            self.notes = (f"cut in record batch {index}: {left:,} bytes after it not read",)
+            self.notes = (*self.notes, f"cut in record batch {index}: {left:,} bytes after it not read")
         self.n_batches = index
 
     def _look_at_end(self) -> None:
@@ -154,7 +154,7 @@ class ArrowSource:
                 hint="write each stream to a file of its own, and give all of them",
             )
         if self.mapped.bytes[-len(_END) :] != _END:
-            self.notes = ("the stream has no end mark: its writer may have been stopped",)
+            self.notes = (*self.notes, "the stream has no end mark: its writer may have been stopped")
 
     def _damaged(self, index: int, failure: Exception) -> InputError:
         """Build the error for a record batch that cannot be read."""
@@ -222,7 +222,7 @@ class ArrowReader:
             format="arrow",
             layout=self._found.layout,
             rows=self._source.rows,
-            bytes=Path(local(path)).stat().st_size,
+            bytes=place_of(path).size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in self._found.by_role.items()},
             notes=(*self._found.notes, *self._source.notes),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppocli.core.inspect_report import InspectedFile, ReadPlan, StoredColumn
@@ -13,8 +12,8 @@ from ppocli.core.roles import MAIN_ROLES
 from ppocli.io import convert, npz
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
 from ppocli.io.members import Member, by_name, stands_in_order
+from ppocli.io.places import place_of
 from ppocli.io.reorder import IN_MEMORY
-from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import ReadOptions
@@ -43,7 +42,7 @@ def describe_npz(path: str, options: ReadOptions, roles_read: RolesRead, chunk_t
     return InspectedFile(
         path=path,
         format="npz",
-        bytes=Path(local(path)).stat().st_size,
+        bytes=place_of(path).size,
         rows=placed.plan.n_rows if placed else None,
         parts=len(members),
         layout=placed.plan.layout if placed else None,

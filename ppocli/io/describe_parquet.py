@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from ppocli.errors import InputError
 from ppocli.io import convert, footer, lists
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
 from ppocli.io.fields import find_fields
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 from ppocli.io.structures import offered
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def describe_parquet(
             format="parquet",
             version=meta.format_version,
             writer=footer.writer(meta),
-            bytes=Path(local(path)).stat().st_size,
+            bytes=place_of(path).size,
             footer_bytes=meta.serialized_size,
             rows=meta.num_rows,
             parts=meta.num_row_groups,

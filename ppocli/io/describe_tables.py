@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.inspect_report import InspectedFile, ReadPlan, StoredColumn
 from ppocli.core.roles import MAIN_ROLES
 from ppocli.io import convert
 from ppocli.io.describe import attempt, by_column, clear_roles, found_by, token_bytes, type_notes
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +82,7 @@ class _Table:
             path=self.path,
             format=self.format,
             version=self.version,
-            bytes=Path(local(self.path)).stat().st_size,
+            bytes=place_of(self.path).size,
             rows=self.rows,
             parts=self.parts,
             layout=readable.layout if readable else None,
@@ -112,7 +111,7 @@ class _Table:
         width = sum(token_bytes(role, one.dtype) for role, one in read.items() if role in found.by_role)
         return ReadPlan(
             columns=tuple(dict.fromkeys(one.column for one in read.values())),
-            bytes=Path(local(self.path)).stat().st_size,
+            bytes=place_of(self.path).size,
             n_batches=self.parts if found.depth or not most else math.ceil(rows / most),
             batch_rows=(min(1, rows), most),
             batch_tokens=chunk_tokens,
@@ -162,7 +161,7 @@ def describe_npy(path: str, options: ReadOptions, roles_read: RolesRead, chunk_t
     return InspectedFile(
         path=path,
         format="npy",
-        bytes=Path(local(path)).stat().st_size,
+        bytes=place_of(path).size,
         rows=plan.n_rows if plan else records.n_rows,
         parts=len(columns),
         layout=plan.layout if plan else None,

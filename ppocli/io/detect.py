@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from ppocli.core.url import as_url
 from ppocli.errors import InputError, one_line
-from ppocli.io.spool import STDIN, local
+from ppocli.io.places import place_of
+from ppocli.io.spool import STDIN
+from ppocli.io.trees import LOCAL
+
+if TYPE_CHECKING:
+    from ppocli.io.trees import Tree
 
 Format = Literal["parquet", "npz", "arrow", "jsonl", "npy"]
+
+_HEAD = 64
+"""Bytes that are looked at."""
 
 _MAGICS: tuple[tuple[bytes, Format], ...] = (
     (b"PAR1", "parquet"),
@@ -51,31 +61,32 @@ def format_of(path: str) -> Format:
     raise _foreign(path, head)
 
 
-def not_found(path: str) -> InputError:
+def not_found(path: str, tree: Tree = LOCAL) -> InputError:
     """Build the error for a path that does not exist, with near names of its folder."""
-    if "://" in path:
-        return InputError("only local files are read", where=path, hint="copy the file here first")
-    folder = Path(path).parent
-    if not folder.is_dir():
-        return InputError(
-            "no such file", where=path, hint=f"the folder '{one_line(str(folder))}' does not exist either"
-        )
-    names = [one.name for one in folder.iterdir()]
-    near = difflib.get_close_matches(Path(path).name, names, n=3)
-    likely = " or ".join(f"'{one_line(str(folder / name))}'" for name in near)
-    hint = f"did you mean {likely}?" if near else None
-    return InputError("no such file", where=path, hint=hint)
+    if re.match(r"(s3|gs|gcs|hf|abfss?):/[^/]", path):
+        hint = "a URL has two slashes, of which pathlib.Path leaves one: give it as text"
+        return InputError("no such file", where=path, hint=hint)
+    folder = tree.folder(path)
+    names = tree.near(folder)
+    what = "no such file" if tree is LOCAL else "no such object"
+    if names is None:
+        hint = f"the folder '{one_line(folder)}' does not exist either"
+        return InputError(what, where=path, hint=hint)
+    near = difflib.get_close_matches(tree.name(path), names, n=3)
+    likely = " or ".join(f"'{one_line(tree.joined(folder, name))}'" for name in near)
+    return InputError(what, where=path, hint=f"did you mean {likely}?" if near else None)
 
 
 def _head(path: str) -> bytes:
     """Return the first bytes of a regular file."""
+    is_local = as_url(path) is None and path != STDIN
     try:
-        if path != STDIN and Path(path).is_dir():
+        if is_local and Path(path).is_dir():
             raise InputError("a directory, not a file", where=path)
-        if path != STDIN and Path(path).exists() and not Path(path).is_file():
+        if is_local and Path(path).exists() and not Path(path).is_file():
             raise InputError("not a regular file", where=path, hint="pipe it into: ppocli eval -")
-        with Path(local(path)).open("rb") as file:
-            head = file.read(64)
+        with place_of(path).open(buffering=0, until=_HEAD) as file:
+            head = file.read(_HEAD)
     except FileNotFoundError:
         raise not_found(path) from None
     except OSError as failure:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ppocli.errors import InputError
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 
 # One buffer per column and open iterator: with it a column chunk is never read whole.
 _BUFFER_BYTES = 1 << 18
 
 # Two magics and the length of the footer.
 _LEAST_BYTES = 12
+
+# Writers of long ago left the header of the dictionary's page out of a chunk's size.
+_BEHIND_CHUNK = 100
 
 FAILURES = (pa.ArrowException, OSError, UnicodeDecodeError)
 
@@ -40,29 +42,32 @@ def open_footer(path: str) -> tuple[Any, Any]:
     InputError
         Truncated, encrypted, or with a footer that cannot be read.
     """
-    with Path(local(path)).open("rb") as file:
+    place = place_of(path)
+    with place.open() as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(-4, os.SEEK_END)
+        file.seek(-min(_LEAST_BYTES, size), os.SEEK_END)
         tail = file.read()
-    if tail == b"PARE":
+    if tail[-4:] == b"PARE":
         raise InputError("the file is encrypted", where=path, hint="decrypt it first")
-    if tail != b"PAR1" or size < _LEAST_BYTES:
+    if tail[-4:] != b"PAR1" or size < _LEAST_BYTES:
         raise InputError(
             "the Parquet file is truncated: it has no footer at its end",
             where=path,
             hint="the writer was stopped or the copy is incomplete; write or copy the file again",
         )
+    footer = int.from_bytes(tail[-8:-4], "little") + 8
     try:
-        opened = open_file(path)
+        with place.part([(size - footer, size)]) as name:
+            opened = open_file(name)
         return opened, opened.schema_arrow
     except FAILURES as failure:
         raise damaged_footer(path, one_line(failure)) from None
 
 
-def open_file(path: str, meta: Any = None) -> Any:
-    """Open a file for reading in batches; `meta` is its footer, where that has been read already."""
+def open_file(name: str, meta: Any = None) -> Any:
+    """Open a file here for reading in batches; `meta` is its footer, where that has been read already."""
     return pq.ParquetFile(
-        pa.OSFile(os.fsencode(local(path))),
+        pa.OSFile(os.fsencode(name)),
         metadata=meta,
         pre_buffer=False,
         buffer_size=_BUFFER_BYTES,
@@ -85,7 +90,7 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
         return
-    nothing = _NoData(Path(local(path)).stat().st_size)
+    nothing = _NoData(place_of(path).size)
     try:
         reader = pq.ParquetFile(pa.PythonFile(nothing, mode="r"), metadata=meta, pre_buffer=True).reader
         next(reader.iter_batches(0, range(meta.num_row_groups), sorted(leaves), use_threads=False), None)
@@ -189,6 +194,37 @@ def apart(meta: Any, alike: Iterable[tuple[list[int], int]]) -> Iterator[tuple[l
             yield groups, rows
         else:
             yield from (([group], rows) for group in groups)
+
+
+def in_parts(
+    meta: Any, alike: Iterable[tuple[list[int], int]], leaves: Collection[int], most: int
+) -> Iterator[tuple[list[int], int]]:
+    """Yield runs of row groups again, cut where the chunks of some leaves take more than `most` bytes."""
+    for groups, rows in alike:
+        part: list[int] = []
+        n_bytes = 0
+        for index in groups:
+            group = meta.row_group(index)
+            size = sum(group.column(leaf).total_compressed_size for leaf in leaves)
+            if part and n_bytes + size > most:
+                yield part, rows
+                part, n_bytes = [], 0
+            part.append(index)
+            n_bytes += size
+        if part:
+            yield part, rows
+
+
+def ranges(meta: Any, groups: Iterable[int], leaves: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of bytes that hold the chunks of some leaves."""
+    for index in groups:
+        group = meta.row_group(index)
+        for leaf in leaves:
+            chunk = group.column(leaf)
+            start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+            if dictionary is not None and 0 < dictionary < start:
+                start = dictionary
+            yield start, start + chunk.total_compressed_size + _BEHIND_CHUNK
 
 
 def tiny_row_groups(meta: Any, leaves: Collection[int]) -> str | None:

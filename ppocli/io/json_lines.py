@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from ppocli.core import shell
 from ppocli.errors import InputError
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 
 LONGEST_LINE = 1 << 28
 """Bytes of a line at most: parsed, a line takes about seven times its size in memory."""
@@ -44,7 +44,7 @@ class JsonLines:
             number that is too long, or is longer than `LONGEST_LINE`.
         """
         try:
-            with open(local(self.path), "rb") as file:  # noqa: PTH123 (may be a descriptor's name)
+            with place_of(self.path).open() as file:
                 yield from self._lines(file)
         except OSError as failure:
             raise InputError(f"the file cannot be read: {failure.strerror}", where=self.path) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from ppocli.io.batches import BatchChunker
 from ppocli.io.columns import names_a_role
 from ppocli.io.fields import SAMPLE_MASK, find_fields
 from ppocli.io.json_lines import JsonLines
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -148,7 +147,7 @@ class JsonlReader:
         self._keys = frozenset(first.shapes)
         self._found = find_fields(first.schema, path, options, required, whole_numbers=True)
         self._chunker = BatchChunker(path, self._found, options, dict(coders))
-        n_bytes = Path(local(path)).stat().st_size
+        n_bytes = place_of(path).size
         self._report = InputReport(
             path=path,
             format="jsonl",

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from ppocli.io.buffers import Buffers
 from ppocli.io.checksum import Checksum
 from ppocli.io.convert import BFLOAT16, type_name
 from ppocli.io.npy_header import read_header
+from ppocli.io.places import place_of
 from ppocli.io.reorder import reordered
-from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from ppocli.io.placed import Elements
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+
+# Of a member's local header with its names, so many bytes lie before the data in any usual archive.
+_HEADERS_AT_MOST = 1 << 10
 
 # Deflate cannot shrink data further than this: 258 bytes per two bits.
 _DEFLATE_LIMIT = 1032
@@ -98,7 +100,7 @@ class Member:
 
 def read_headers(archive: zipfile.ZipFile, path: str) -> tuple[Member, ...]:
     """Return the arrays of an archive in stored order, without reading their data."""
-    archive_size = Path(local(path)).stat().st_size
+    archive_size = place_of(path).size
     members = (
         _read_header(archive, info, info.filename.removesuffix(".npy"))
         for info in archive.infolist()
@@ -223,15 +225,22 @@ class MemberElements:
         self._buffers, self._sum = Buffers(), Checksum()
         self._inflated = member.info.compress_type != zipfile.ZIP_STORED
         with contextlib.ExitStack() as opened, self._failures():
+            file = opened.enter_context(self._open())
             if self._inflated:
-                archive = opened.enter_context(zipfile.ZipFile(local(path)))
+                archive = opened.enter_context(zipfile.ZipFile(file))
                 self._file = opened.enter_context(archive.open(member.info))
                 self._file.read(member.start)
             else:
-                self._file = opened.enter_context(Path(local(path)).open("rb", buffering=0))
+                self._file = file
                 self._file.seek(_data_offset(self._file, member))
                 self._sum.add(self._file.read(member.start))
             self._opened = opened.pop_all()
+
+    def _open(self) -> IO[bytes]:
+        """Open the archive; what is read ahead ends about where the member does."""
+        info = self._member.info
+        until = info.header_offset + info.compress_size + _HEADERS_AT_MOST
+        return place_of(self._path).open(buffering=-1 if self._inflated else 0, until=until)
 
     def read(self, count: int) -> NDArray[Any]:
         """Return the next `count` elements."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from ppocli.io import convert
 from ppocli.io.columns import chosen_columns, resolve
 from ppocli.io.npy_header import read_header
 from ppocli.io.placed import PlacedArrays, Source
+from ppocli.io.places import place_of
 from ppocli.io.shapes import Plan, plan_layout
-from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +70,7 @@ def read_records(path: str) -> Records:
         that of the data.
     """
     try:
-        with Path(local(path)).open("rb") as file:
+        with place_of(path).open() as file:
             shape, _, dtype = read_header(file)
             start = file.tell()
             holds = file.seek(0, 2) - start
@@ -184,7 +184,7 @@ class NpyReader:
             format="npy",
             layout=plan.layout,
             rows=plan.n_rows,
-            bytes=Path(local(path)).stat().st_size,
+            bytes=place_of(path).size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
             notes=notes,
         )
@@ -192,7 +192,7 @@ class NpyReader:
     @property
     def report(self) -> InputReport:
         """What was found."""
-        return self._report
+        return replace(self._report, notes=(*self._report.notes, *place_of(self._report.path).notes))
 
     @property
     def per_row(self) -> frozenset[str]:
@@ -229,7 +229,7 @@ class FieldElements:
         kind, shape = records.columns[column]
         self._per_row = int(np.prod(shape[1:]))
         self._read_as = np.dtype("<u2") if convert.type_name(kind) == convert.BFLOAT16 else kind
-        self._file = Path(local(records.path)).open("rb")  # noqa: SIM115 (closed by close)
+        self._file = Path(place_of(records.path).whole()).open("rb")  # noqa: SIM115 (closed by close)
         self._file.seek(records.start)
 
     def read(self, count: int) -> NDArray[Any]:

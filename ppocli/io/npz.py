@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppocli.core.report import ColumnReport, InputReport
@@ -19,8 +18,8 @@ from ppocli.io.columns import Resolution, chosen_columns, resolve
 from ppocli.io.dialects import sample_mask_of
 from ppocli.io.members import Member, by_name, elements, read_headers
 from ppocli.io.placed import PlacedArrays, Source
+from ppocli.io.places import place_of
 from ppocli.io.shapes import Plan, plan_layout
-from ppocli.io.spool import local
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
@@ -67,7 +66,7 @@ class NpzReader:
             format="npz",
             layout=plan.layout,
             rows=plan.n_rows,
-            bytes=Path(local(path)).stat().st_size,
+            bytes=place_of(path).size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in sources.items()},
             notes=arrays.notes,
         )
@@ -158,7 +157,7 @@ def open_archive(path: str) -> tuple[Member, ...]:
         Not a whole archive, or one without arrays.
     """
     try:
-        with zipfile.ZipFile(local(path)) as archive:
+        with place_of(path).open() as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
             members = read_headers(archive, path)
             overlap = overlapping(archive)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Generator, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +18,18 @@ from ppocli.io.batches import BatchChunker
 from ppocli.io.canonical import origins_of
 from ppocli.io.fields import find_fields
 from ppocli.io.pages import check_pages
-from ppocli.io.spool import local
+from ppocli.io.places import place_of
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import Chunk, IdCoder, ReadOptions
     from ppocli.io.fields import Field
+
+
+REMOTE_BYTES = 1 << 25
+"""Of a file in a store, about so many bytes of row groups are fetched at a time, each part on a thread."""
+
+REMOTE_WORKERS = 4
+"""Parts of such a file that are read at once, however many processors there are: they wait for the store."""
 
 
 class ParquetReader:
@@ -56,7 +62,7 @@ class ParquetReader:
         coders: Mapping[str, IdCoder],
         required: Collection[str] = MAIN_ROLES,
     ) -> None:
-        self.path = path
+        self.path, self._place = path, place_of(path)
         self._file, schema = footer.open_footer(path)
         found = find_fields(schema, path, options, required)
         self._found, self._fields, self._depth = found, found.by_role, found.depth
@@ -70,7 +76,7 @@ class ParquetReader:
             format="parquet",
             layout=found.layout,
             rows=self._file.metadata.num_rows,
-            bytes=Path(local(path)).stat().st_size,
+            bytes=self._place.size,
             columns={role: ColumnReport(one.column, one.dtype) for role, one in self._fields.items()},
             notes=(*found.notes, *([tiny] if tiny else ())),
         )
@@ -127,23 +133,28 @@ class ParquetReader:
     def _in_order(self, names: list[str], runs: list[tuple[list[int], int]]) -> Generator[Any, None, None]:
         """Yield the batches of all runs, several of which are read at once where there are several."""
         workers = n_workers(len(runs))
-        if workers > 1:
+        if self._place.remote:
+            workers = max(workers, min(len(runs), REMOTE_WORKERS))
+        if workers > 1 or self._place.remote:
             yield from in_order([partial(self._read_apart, names, *run) for run in runs], workers)
         else:
             for groups, rows in runs:
-                self._check_pages(names, groups)
+                self._check_pages(self._place.whole(), names, groups)
                 yield from self._file.iter_batches(rows, row_groups=groups, columns=names)
 
     def _read_apart(self, names: list[str], groups: list[int], rows: int) -> Iterator[Any]:
         """Yield the batches of a run from a file opened for it: a PyArrow reader is for one thread."""
-        self._check_pages(names, groups)
-        with contextlib.closing(footer.open_file(self.path, self._file.metadata)) as file:
-            yield from file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
+        meta = self._file.metadata
+        leaves = footer.leaves_of(self._file, names)
+        with self._place.part(footer.ranges(meta, groups, leaves)) as name:
+            self._check_pages(name, names, groups)
+            with contextlib.closing(footer.open_file(name, meta)) as file:
+                yield from file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
 
-    def _check_pages(self, names: list[str], groups: list[int]) -> None:
+    def _check_pages(self, file: str, names: list[str], groups: list[int]) -> None:
         """Refuse row groups whose page headers would fill the memory; see `pages`."""
         leaves = footer.leaves_of(self._file, names)
-        check_pages(local(self.path), self.path, self._file.metadata, groups, leaves)
+        check_pages(file, self.path, self._file.metadata, groups, leaves)
 
     def _runs(self, names: list[str], chunk_tokens: int) -> Iterator[tuple[list[int], int]]:
         """Yield consecutive row groups that are read together, with the rows of their batches."""
@@ -154,7 +165,10 @@ class ParquetReader:
             alike = footer.runs(values, chunk_tokens)
         else:
             alike = iter([(list(range(meta.num_row_groups)), convert.flat_rows(chunk_tokens))])
-        yield from footer.apart(meta, alike)
+        cut = footer.apart(meta, alike)
+        if self._place.remote:
+            cut = footer.in_parts(meta, cut, footer.leaves_of(self._file, names), REMOTE_BYTES)
+        yield from cut
 
     def _checked(
         self, groups: Iterator[tuple[int, int, int]], leaves: Collection[int]
@@ -184,7 +198,7 @@ class ParquetReader:
     def _fails(self, names: list[str], group: int, rows: int) -> bool:
         """Return whether a row group cannot be read to its end."""
         try:
-            for _ in self._file.iter_batches(rows, row_groups=[group], columns=names):
+            for _ in self._read_apart(names, [group], rows):
                 pass
         except footer.FAILURES:
             return True

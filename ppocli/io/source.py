@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppocli.core.roles import MAIN_ROLES
+from ppocli.core.url import addressed, as_local
 from ppocli.errors import EmptyInput, InputError, one_line
+from ppocli.io import places
 from ppocli.io.detect import format_of, not_found
 from ppocli.io.spool import STDIN
+from ppocli.io.trees import Trees, hidden, natural_key
 
 if TYPE_CHECKING:
     from ppocli.core.chunk import IdCoder, Reader, ReadOptions
@@ -26,13 +27,14 @@ _NAMED_SUFFIXES = (".jsonl", ".ndjson", ".npy", ".feather", ".ipc")
 
 
 def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
-    """Turn paths, patterns and directories into files.
+    """Turn paths, URLs, patterns and directories into files.
 
     A path that exists is taken literally. Other paths with `*`, `?` or `[` are patterns, `**` for any depth.
     Directories stand for all `*.parquet`, `*.npz` and `*.arrow` below them; `*.jsonl` and `*.npy` have to be
     named, or matched by a pattern that ends like them. `-` is standard input. Matches come in natural order
     (`part.2` before `part.10`), arguments in the order given, and each file once, whatever the spelling of
-    its path.
+    its path. URLs (`s3://bucket/key`; see `stores`) follow the same rules; files of URLs are
+    `ppocli.core.url.Url`, which have no secrets as text.
 
     Parameters
     ----------
@@ -47,29 +49,33 @@ def expand(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[Skipped, ...]]:
     Raises
     ------
     InputError
-        A path that does not exist and is no pattern.
+        A path that does not exist and is no pattern; a URL that is not read, or a connection that fails.
+    StorageError, UsageProblem
+        Of URLs: see `stores`.
     EmptyInput
         A pattern or directory without a file to read.
     """
-    for path in paths:
-        if path != STDIN and not os.path.lexists(path) and not glob.has_magic(path):
-            raise not_found(path)
+    places.forget()
+    given = [addressed(as_local(path)) for path in paths]
     found = _Found()
-    for path in paths:
-        if path == STDIN or (os.path.lexists(path) and not Path(path).is_dir()):
+    for path in given:
+        if path != STDIN and found.trees.of(path).kind(path) is None and not _is_pattern(path):
+            raise not_found(path, found.trees.of(path))
+    for path in given:
+        kind = "file" if path == STDIN else found.trees.of(path).kind(path)
+        if kind == "file":
             found.add(path)
             continue
         before = found.n_seen
-        if Path(path).is_dir():
+        if kind == "directory":
             found.add_directory(path)
         else:
             found.add_matches(path)
         if found.n_seen == before:
-            what = "directory" if Path(path).is_dir() else "pattern"
             raise EmptyInput(
-                f"no rollout file in '{path}'" if what == "directory" else f"no file matches '{path}'",
+                f"no rollout file in '{path}'" if kind else f"no file matches '{path}'",
                 where=path,
-                hint=_what_is_there(path),
+                hint=_what_is_there(path, found.trees),
             )
     return tuple(found.files.values()), _as_skipped(found.skipped)
 
@@ -87,7 +93,7 @@ def open_input(
     Parameters
     ----------
     path : str
-        A local file, or `-` for standard input.
+        A file, a URL, or `-` for standard input.
     options : ReadOptions
     coders : mapping of role to IdCoder
         Give text ids their codes, shared by all inputs of a run.
@@ -133,27 +139,26 @@ def open_input(
 class _Found:
     """The files collected so far, by real path, and what was passed over."""
 
+    trees: Trees = field(default_factory=Trees)
     files: dict[str, str] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     n_seen: int = 0
 
     def add(self, path: str) -> None:
         """Take a file, or note that it is there already."""
-        real = STDIN if path == STDIN else os.path.realpath(path)
+        tree = self.trees.of(path)
+        real = STDIN if path == STDIN else tree.real(path)
         self.n_seen += 1
         if real in self.files:
             self.skipped.append((path, f"same file as '{self.files[real]}'"))
         else:
-            self.files[real] = path
+            self.files[real] = path if path == STDIN else tree.sized(path)
 
     def consider(self, path: str, suffixes: tuple[str, ...] = _SUFFIXES) -> None:
         """Take a file from a directory or a pattern if its name and kind are right."""
-        reason = None
-        if not Path(path).exists():
-            reason = "broken link"
-        elif not Path(path).is_file():
-            reason = "not a regular file"
-        elif not path.lower().endswith(suffixes):
+        tree = self.trees.of(path)
+        reason = tree.problem(path)
+        if reason is None and not tree.name(path).lower().endswith(suffixes):
             reason = "not named *.parquet, *.npz or *.arrow"
         if reason:
             self.skipped.append((path, reason))
@@ -161,28 +166,27 @@ class _Found:
             self.add(path)
 
     def add_directory(self, directory: str) -> None:
-        """Take the files below a directory, each directory once even if links form a circle."""
-        entered: set[str] = set()
-        for path in _walk(directory, entered):
-            if reason := _hidden(Path(path).name):
+        """Take the files below a directory."""
+        tree = self.trees.of(directory)
+        for path in tree.walk(directory, set()):
+            if reason := hidden(tree.name(path)):
                 self.skipped.append((path, reason))
             else:
                 self.consider(path)
 
     def add_matches(self, pattern: str) -> None:
         """Take the files that a pattern matches; matched directories stand for the files below them."""
-        written = set(re.split(r"[/\\]", pattern))
-        literal = _literal_parts(pattern)
-        more = tuple(one for one in _NAMED_SUFFIXES if pattern.lower().endswith(one))
-        matches = glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 (Path has no such)
-        for path in sorted(matches, key=natural_key):
-            parts = [part for part in Path(path).parts[literal:] if part not in written]
+        tree = self.trees.of(pattern)
+        written = set(re.split(r"[/\\]", "/".join(tree.parts(pattern))))
+        literal = _literal_parts(tree.parts(pattern))
+        last = tree.name(pattern)
+        more = tuple(one for one in _NAMED_SUFFIXES if last.lower().endswith(one))
+        for path in tree.glob(pattern):
+            parts = [part for part in tree.parts(path)[literal:] if part not in written]
             marks = {part[0] for part in written if part[:1] in (".", "_")}
-            reason = next(
-                (found for part in parts if part[0] not in marks and (found := _hidden(part))), None
-            )
-            if Path(path).is_dir():
-                if not reason and not pattern.endswith("**"):
+            reason = next((why for part in parts if part[0] not in marks and (why := hidden(part))), None)
+            if tree.kind(path) == "directory":
+                if not reason and not last.endswith("**"):
                     self.add_directory(path)
             elif reason:
                 self.skipped.append((path, reason))
@@ -200,55 +204,34 @@ def _as_skipped(pairs: list[tuple[str, str]]) -> tuple[Skipped, ...]:
     return tuple(Skipped(path, reason) for path, reason in pairs)
 
 
-def natural_key(path: str) -> list[list[str | int]]:
-    """Return a sort key by which numbers in the parts of a path count as numbers."""
-    return [
-        [int(piece) if index % 2 else piece for index, piece in enumerate(re.split(r"([0-9]+)", part))]
-        for part in Path(path).parts
-    ]
+def _is_pattern(path: str) -> bool:
+    """Return whether a path has characters that stand for others; options of a URL do not count."""
+    return glob.has_magic(getattr(path, "key", path))
 
 
-def _hidden(name: str) -> str | None:
-    """Return why a name marks a file that is not data, if it does."""
-    return {".": "hidden", "_": "name begins with an underscore"}.get(name[:1])
-
-
-def _literal_parts(pattern: str) -> int:
+def _literal_parts(parts: Sequence[str]) -> int:
     """Return how many leading parts of a pattern are plain names."""
-    parts = Path(pattern).parts
     return next((index for index, part in enumerate(parts) if glob.has_magic(part)), len(parts))
 
 
-def _walk(directory: str, entered: set[str]) -> Iterator[str]:
-    """Yield the files below a directory in natural order; hidden directories as they are, unentered."""
-    real = os.path.realpath(directory)
-    if real in entered:
-        return
-    entered.add(real)
-    try:
-        names = sorted(os.listdir(directory), key=natural_key)  # noqa: PTH208 (names are joined as given)
-    except OSError as failure:
-        raise InputError(f"the directory cannot be read: {failure.strerror}", where=directory) from None
-    for name in names:
-        path = name if os.path.normpath(directory) == "." else os.path.join(directory, name)  # noqa: PTH118
-        if Path(path).is_dir() and not _hidden(name):
-            yield from _walk(path, entered)
-        else:
-            yield path
-
-
-def _what_is_there(path: str) -> str:
+def _what_is_there(path: str, trees: Trees) -> str:
     """Return a hint with some names of the folder in which a pattern or directory had no match."""
-    folder = Path(*Path(path).parts[: _literal_parts(path)])
-    shown = one_line(str(folder))
-    if not folder.is_dir():
+    tree = trees.of(path)
+    folder, parts = path, tree.parts(path)
+    for _ in range(len(parts) - _literal_parts(parts)):
+        folder = tree.folder(folder)
+    shown = one_line(folder)
+    names = tree.near(folder)
+    if names is None:
         return f"the folder '{shown}' does not exist"
-    names = sorted((one.name for one in folder.iterdir()), key=natural_key)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     listed = ", ".join(f"'{one_line(name)}'" for name in names[:5])
     for suffix in _NAMED_SUFFIXES:
-        if Path(path) == folder and any(name.lower().endswith(suffix) for name in names):
-            example = one_line(str(folder / f"*{suffix}"))
+        if path == folder and any(name.lower().endswith(suffix) for name in names):
+            example = one_line(tree.joined(folder, f"*{suffix}"))
             more += f"; {suffix} files have to be named, for example '{example}'"
             break
     return f"'{shown}' holds {listed}{more}" if names else f"'{shown}' is empty"
+
+
+__all__ = ["expand", "natural_key", "open_input"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from ppocli.errors import InputError, UsageProblem
@@ -40,23 +42,33 @@ def _copy() -> str:
         raise UsageProblem(
             "standard input is a terminal", hint="pipe a file into it: zstd -dc r.jsonl.zst | ppocli eval -"
         )
+    kept = contextlib.ExitStack()
+    atexit.register(kept.close)
     try:
-        descriptor, name = tempfile.mkstemp(prefix="ppocli-")
-        try:
-            with os.fdopen(descriptor, "wb", closefd=False) as copy:
-                shutil.copyfileobj(sys.stdin.buffer, copy, _BLOCK)
-        except BaseException:
-            Path(name).unlink()
-            raise
+        descriptor, name = kept.enter_context(temporary())
+        with os.fdopen(descriptor, "wb", closefd=False) as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy, _BLOCK)
     except OSError as failure:
         raise InputError(
             f"standard input cannot be copied to a temporary file: {failure.strerror}",
             where=STDIN,
             hint="set TMPDIR to a folder with room, or give the file by its path",
         ) from None
-    opened = Path(f"/proc/self/fd/{descriptor}")
-    if opened.exists():  # Linux: the file needs no name, and not even a kill leaves it behind
-        Path(name).unlink()
-        return str(opened)
-    atexit.register(Path(name).unlink, missing_ok=True)
     return name
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[tuple[int, str]]:
+    """Make a temporary file (in TMPDIR) and give its descriptor and a path; it goes away with the context.
+
+    On Linux it needs no name, and not even a kill leaves it behind.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="ppocli-")
+    unnamed = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        if unnamed.exists():
+            Path(name).unlink()
+        yield descriptor, str(unnamed) if unnamed.exists() else name
+    finally:
+        os.close(descriptor)
+        Path(name).unlink(missing_ok=True)

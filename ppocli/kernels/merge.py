@@ -54,7 +54,7 @@ def add_rows(rows: Floats, hi: Floats, lo: Floats, nonfinite: Ints) -> None:
 
 
 @jit
-def _merge_moments(sums: Floats, squares: Floats, hi: Floats, lo: Floats, m2: Floats) -> None:
+def merge_moments(sums: Floats, squares: Floats, hi: Floats, lo: Floats, m2: Floats) -> None:
     """Merge second moments about the mean, row by row (Chan, Golub, LeVeque 1979).
 
     M2 = M2a + M2b + (mean_b - mean_a)^2 n_a n_b / (n_a + n_b); a row has the sums of x and of (x - centre)^2.
@@ -90,7 +90,7 @@ def merge_blocks(sums: Floats, squares: Floats, hi: Floats, lo: Floats, m2: Floa
     nonfinite : (n_sums, 3) int64
         How many sums were NaN, +inf, -inf.
     """
-    _merge_moments(sums, squares, hi, lo, m2)
+    merge_moments(sums, squares, hi, lo, m2)
     add_rows(sums, hi, lo, nonfinite)
 
 

@@ -46,8 +46,8 @@ N_EXTREMES = 4
 """Extremes over sequences: of the mean log-ratio, of the summed one, of the stored length, and of the row
 where one without a valid token begins."""
 
-_RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
-_LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
+RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
+LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
 
 
@@ -161,7 +161,7 @@ def add_rows(rows: Ints, pieces: Floats, state: Floats, open_row: Ints, *targets
 
 
 @jit
-def _terms(order: Ints, states: Floats, floor: float, ceiling: float, rows: Floats) -> None:
+def terms_of(order: Ints, states: Floats, floor: float, ceiling: float, rows: Floats) -> None:
     """Write what each sequence with a token adds to every sum: a row, and one for the low parts."""
     for j in range(order.size):
         at = order[j]
@@ -216,12 +216,12 @@ def close_rows(
     hi[S_EMPTY] += is_empty.sum()
     order = order[~is_empty]
     rows = np.zeros((2 * order.size, N_SUMS))
-    _terms(order, states, floor, ceiling, rows)
+    terms_of(order, states, floor, ceiling, rows)
     add_rows_of_sums(rows, hi, lo, nonfinite)
     flags = states[order, FLAGS].astype(np.int64)
     _tally(flags, terms)
     has_ratio = states[order, COUNT + OF_LOG_RATIO] > 0.0
-    hi[S_WHOLE] += (has_ratio & (flags & sum(_RATIO_FLAGS) == 0)).sum()
+    hi[S_WHOLE] += (has_ratio & (flags & sum(RATIO_FLAGS) == 0)).sum()
     order = order[has_ratio]
     total = states[order, HI + OF_LOG_RATIO] + states[order, LO + OF_LOG_RATIO]
     first = states[order, FIRST_ROW]
@@ -249,8 +249,8 @@ def _tally(flags: Ints, terms: Ints) -> None:
     if not flags.any():
         return
     for (nan, posinf, neginf), sums in (
-        (_RATIO_FLAGS, (S_GEO, S_PRODUCT, S_TOTAL + OF_LOG_RATIO)),
-        (_LOSS_FLAGS, (S_MEAN + OF_LOSS, S_TOTAL + OF_LOSS)),
+        (RATIO_FLAGS, (S_GEO, S_PRODUCT, S_TOTAL + OF_LOG_RATIO)),
+        (LOSS_FLAGS, (S_MEAN + OF_LOSS, S_TOTAL + OF_LOSS)),
     ):
         up, down = flags & posinf != 0, flags & neginf != 0
         is_nan = (flags & nan != 0) | (up & down)

@@ -59,6 +59,10 @@ def imported(*arguments: str, **changes: str) -> tuple[int, set[str], set[str]]:
         (["convert", "--help"], 0, {"typer"}),
         (["convert"], 2, {"typer"}),
         (["convert", "x.npz"], 2, {"typer", "pydantic"}),
+        (["synth", "--help"], 0, {"typer"}),
+        (["synth"], 2, {"typer"}),
+        (["synth", "--pathology", "nan"], 2, {"typer"}),
+        (["synth", "-o", "/nowhere/x"], 2, {"typer"}),
         (["check", "--help"], 0, {"typer"}),
         (["check"], 2, {"typer"}),
         (["check", "x.parquet", "--max", "clip_fraq=1"], 2, {"typer"}),
@@ -130,6 +134,14 @@ def test_inspect_and_convert_of_other_formats_do_without_numba(name: str, tmp_pa
         assert heavy <= {"typer", "numpy", "pyarrow"}
         assert "pyarrow" in heavy or name == "x.npy"
         assert not any(one.startswith("ppocli.kernels.") for one in ours)
+
+
+def test_synth_does_without_numba(tmp_path: Path) -> None:
+    code, heavy, ours = imported("synth", "-o", str(tmp_path / "made.parquet"))
+    assert (code, heavy) == (0, {"typer", "numpy", "pyarrow"})
+    assert not any(name.startswith("ppocli.kernels.") for name in ours)
+    code, heavy, _ = imported("synth", "--list")
+    assert (code, heavy) == (0, {"typer", "numpy"})
 
 
 def test_version_imports_next_to_nothing_of_ours() -> None:

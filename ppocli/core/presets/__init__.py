@@ -63,6 +63,10 @@ class Preset:
         """Return all metrics that the framework logs with this loss."""
         return self.metrics + (self.more(spec) if self.more else ())
 
+    def names_under(self, spec: LossSpec) -> tuple[str, ...]:
+        """Return the names of these metrics."""
+        return tuple(metric.name for metric in self.metrics_under(spec))
+
     def spoilt(self, name: str, spec: LossSpec) -> bool:
         """Return whether a masked value that is not finite makes this metric NaN."""
         by_sequence = spec.agg.startswith("seq-")

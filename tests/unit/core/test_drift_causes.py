@@ -7,14 +7,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from drift_faults import FAULTS
 
 import ppocli
 from ppocli.core.drift_causes import Heavy, Sample, causes, filled, steps_of
 from ppocli.core.rules import RULES
+from ppocli.engine.synth_pairs import FAULTS, healthy
 
 SEEDS = 100
-CODES = [code for code in FAULTS if code != "none"]
+ROWS, TOKENS = 60, 60
+CODES = list(FAULTS)
+MAKERS = {"none": healthy, **FAULTS}
 
 
 @pytest.mark.slow
@@ -22,10 +24,10 @@ def test_confusion_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     """Rows are faults, columns findings: how often each fired over the seeds."""
     lines = [f"{'fault':8}" + "".join(f"{code:>8}" for code in CODES)]
     wrong = []
-    for number, (fault, make) in enumerate(FAULTS.items()):
+    for number, (fault, make) in enumerate(MAKERS.items()):
         fired = Counter[str]()
         for seed in range(SEEDS):
-            a, b = make(np.random.default_rng([seed, number]))
+            a, b = make(np.random.default_rng([seed, number]), ROWS, TOKENS)
             report = ppocli.drift(old_log_probs=a, rollout_log_probs=b, detail="main")
             fired.update({one.code for one in report.findings})
         lines.append(f"{fault:8}" + "".join(f"{fired[code]:8}" for code in CODES))
@@ -37,10 +39,10 @@ def test_confusion_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", MAKERS)
 @pytest.mark.parametrize("seed", [1000, 1001, 1002])
 def test_its_own_fault_and_no_other(fault: str, seed: int) -> None:
-    a, b = FAULTS[fault](np.random.default_rng(seed))
+    a, b = MAKERS[fault](np.random.default_rng(seed), ROWS, TOKENS)
     found = ppocli.drift(old_log_probs=a, rollout_log_probs=b).findings
     assert {one.code for one in found} == ({fault} if fault in CODES else set())
 

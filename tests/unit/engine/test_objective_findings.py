@@ -1,4 +1,4 @@
-"""Rules about precision and the objective: healthy data are silent, each fault raises its own code."""
+"""Rules about precision and the objective: what hits them, and what does not by a little."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import healthy
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,98 +13,12 @@ import pytest
 
 import ppocli
 from ppocli.core.report import Finding, Place
-from ppocli.core.rules import RULES
-
-ROOT = Path(__file__).parents[3]
-SILENT = ("healthy.parquet", "classic_rl.parquet", "padded.npz", "trainer_and_rollout.parquet")
-TYPICAL = ("typical", "on_policy", "nan_pad")
 
 
 def found(code: str | None = None, **arrays: Any) -> list[Finding]:
     """The findings of a batch, of one code if it is given."""
     report = ppocli.evaluate(**arrays)
     return [one for one in report.findings if code in (None, one.code)]
-
-
-def alarming(findings: Any) -> list[tuple[str, str]]:
-    return [(one.code, one.message) for one in findings if one.severity != "info"]
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_healthy_samples_raise_no_error_or_warning(name: str) -> None:
-    assert alarming(ppocli.evaluate(ROOT / "sample_data" / name).findings) == []
-
-
-@pytest.mark.parametrize("name", TYPICAL)
-def test_typical_batches_of_other_projects_raise_no_error_or_warning(name: str) -> None:
-    path = ROOT / "tests" / "goldens" / "data" / "inputs" / f"{name}.npz"
-    roles = ("log_probs", "old_log_probs", "advantages", "mask")
-    with np.load(path, allow_pickle=False) as stored:
-        assert alarming(found(**{role: stored[role] for role in roles})) == []
-
-
-@pytest.mark.parametrize("tens", range(20))
-def test_200_healthy_batches_raise_no_error_or_warning(tens: int) -> None:
-    for seed in range(10 * tens, 10 * tens + 10):
-        assert alarming(found(**healthy.batch(seed))) == [], seed
-
-
-def test_healthy_batches_are_not_all_alike() -> None:
-    reports = [ppocli.evaluate(**healthy.batch(seed)).metrics for seed in range(40)]
-    fractions = [one["clip_frac"] for one in reports]
-    assert min(fractions) == 0.0
-    assert max(fractions) > 0.25
-    assert {"explained_variance", "n_groups"} <= set().union(*reports)
-
-
-def spoilt(**changes: Any) -> dict[str, Any]:
-    """A healthy batch of classic RL with columns replaced; 1,000 tokens or so."""
-    return {**healthy.batch(9), **changes}
-
-
-def pathologies() -> dict[str, dict[str, Any]]:
-    """A batch for each code of these rules, as it is met in practice."""
-    usual, llm = healthy.batch(9), healthy.batch(2)
-    old = usual["old_log_probs"].astype(np.float64)
-    one = old.copy()
-    one[17] -= 9.0
-    shifted = old + 0.25 + np.random.default_rng(0).normal(0, 0.02, old.size)
-    nan = np.where(np.arange(old.size) == 5, np.nan, old)
-    grid = np.floor(old * 8) / 8 + 1 / 16  # sums with +-10 are exact, and none is the placeholder 1
-    apart = np.random.default_rng(1).choice([-12.0, 12.0], old.size)
-    return {
-        "PPO101": spoilt(log_probs=nan),
-        "PPO102": spoilt(log_probs=old + apart, old_log_probs=old),
-        "PPO103": spoilt(log_probs=grid + apart / 1.2, old_log_probs=grid),
-        "PPO104": spoilt(log_probs=old - 2 * np.abs(apart) * (np.arange(old.size) % 2), old_log_probs=old),
-        "PPO105": spoilt(log_ratio_clamp=0.2),
-        "PPO210": spoilt(log_probs=old + 1e-5 * np.where(np.arange(old.size) % 2, 1, -1), old_log_probs=old),
-        "PPO301": {**llm, "log_probs": llm["old_log_probs"], "rollout_log_probs": llm["old_log_probs"] - 0.5},
-        "PPO303": spoilt(log_probs=one, old_log_probs=old),
-        "PPO304": spoilt(advantages=np.zeros(old.size)),
-        "PPO305": spoilt(log_probs=shifted, old_log_probs=old),
-        "PPO306": spoilt(returns=np.full(old.size, 2.5)),
-    }
-
-
-@pytest.mark.parametrize("code", pathologies())
-def test_each_fault_raises_its_own_code_and_no_other_error(code: str) -> None:
-    columns = pathologies()[code]
-    findings = found(**columns)
-    [own] = [one for one in findings if one.code == code]
-    assert [one.code for one in findings if one.severity == "error" and one.code != code] == []
-    others = {one.code for one in findings if one.severity == "warning" and one.code != code}
-    # Log-ratios beyond -20 are all below the interval, too.
-    assert others == ({"PPO305"} if code == "PPO104" else set())
-    strict = ppocli.check(**columns, fail_on="warning")
-    assert (code in [one.name for one in strict.checks if one.status == "fail"]) == (own.severity != "info")
-    assert (strict.exit_code == 1) == (own.severity != "info" or bool(others))
-
-
-def test_every_rule_of_the_objective_has_its_fault() -> None:
-    of_a_gate = {"PPO106", "PPO302"}  # tested with the gate, which finds them
-    ours = {code for code in RULES if code.startswith(("PPO1", "PPO3"))} | {"PPO210"}
-    assert set(pathologies()) == ours - of_a_gate
 
 
 def test_one_token_carries_the_kl() -> None:

@@ -190,7 +190,7 @@ def test_more_roles_of_two_files(tmp_path: Path) -> None:
         ({"key": ("position", "token_id")}, "position or token_id, not both"),
         ({"a": "values"}, "'values' is not known"),
         ({"roles": ("mask",)}, "'mask' is not known"),
-        ({"tis_cap": 0.0}, "rollout_is_cap"),
+        ({"tis_cap": 0.0}, "--tis-cap is a finite number above 0"),
         ({"by": "row"}, "'row' is not known"),
         ({"detail": "most"}, "'most' is not known"),
         ({"worst": -1}, "--worst"),

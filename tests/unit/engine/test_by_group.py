@@ -13,8 +13,8 @@ import pytest
 import ppocli
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.spec import LossSpec
-from ppocli.engine import by_step
-from ppocli.engine.by_step import groups_by_step
+from ppocli.engine import by_group, group_sequences, group_windows
+from ppocli.engine.by_group import groups_by
 from ppocli.errors import InputError
 
 RNG = np.random.default_rng(3)
@@ -38,8 +38,8 @@ def table(n: int, steps: Any, seed: int) -> dict[str, Any]:
 
 
 def groups(*paths: Path, chunk_rows: int | None = None, **settings: Any) -> dict[Any, dict[str, Any]]:
-    made = groups_by_step(
-        [str(path) for path in paths], LossSpec(**settings), ReadOptions(), chunk_rows=chunk_rows
+    made = groups_by(
+        "step", [str(path) for path in paths], LossSpec(**settings), ReadOptions(), chunk_rows=chunk_rows
     )
     assert all(note.where is None for one in made for note in one.nulls.values())
     return {one.key["step"]: dict(one.metrics) for one in made}
@@ -139,7 +139,7 @@ def test_no_step_or_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match="no column for step") as caught:
         groups(tmp_path / "a.parquet")
     assert "--col step=COLUMN" in str(caught.value)
-    monkeypatch.setattr(by_step, "STEP_LIMIT", 3)
+    monkeypatch.setattr(by_group, "GROUP_LIMIT", 3)
     for n in (3, 4):
         many = {name: values * n for name, values in columns.items()} | {"step": list(range(n))}
         pq.write_table(pa.table(many), tmp_path / "b.parquet")
@@ -150,6 +150,104 @@ def test_no_step_or_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
                 groups(tmp_path / "b.parquet")
 
 
+@pytest.mark.parametrize("objective", ["ppo", "gspo"])
+def test_groups_over_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
+    monkeypatch.setattr(group_windows, "WINDOW", 4096)
+    n, n_groups = 20_000, 9
+    columns = table(n, np.arange(n) // 7 % n_groups, 6)  # in turn, seven tokens at a time
+    columns["sequence_id"] = np.arange(n) // 7
+    columns["log_probs"][[5, 9000, 9001]] = [np.nan, np.inf, -np.inf]
+    steps = pa.array(columns["step"], mask=columns["step"] == 4)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({**columns, "step": steps}), path, row_group_size=3000)
+    got = groups(path, objective=objective)
+    assert list(got) == [0, 1, 2, 3, 5, 6, 7, 8, None]
+    assert groups(path, objective=objective, chunk_rows=501) == got
+    for step, metrics in got.items():
+        chosen = columns["step"] == (4 if step is None else step)
+        part = {name: values[chosen] for name, values in columns.items() if name != "step"}
+        same_but_for_rounding(metrics, alone([part], tmp_path, objective=objective))
+
+
+EXACT = (
+    "clip_frac",
+    "_low",
+    "_high",
+    "adv_min",
+    "adv_max",
+    "ratio_min",
+    "ratio_max",
+    "_p01",
+    "_p50",
+    "_p99",
+    "zero_frac",
+    "group_frac",
+)
+
+
+def same_but_for_rounding(got: dict[str, Any], want: dict[str, Any]) -> None:
+    """Compare: whole numbers, nulls, shares, extremes and quantiles exactly, the rest to 1e-12."""
+    assert list(got) == list(want)
+    for name, value in want.items():
+        if isinstance(value, dict):
+            same_but_for_rounding(got[name], value)
+        elif isinstance(value, float) and (name.startswith("seq_") or not name.endswith(EXACT)):
+            assert got[name] == pytest.approx(value, rel=1e-12, abs=1e-15), name
+        else:
+            assert got[name] == value, name
+
+
+def test_rows_of_lists_over_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_windows, "WINDOW", 2048)
+    monkeypatch.setattr(group_sequences, "OPEN_LIMIT", 40)
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(0, 120, 300)
+    old = [list(-rng.random(n)) for n in lengths]
+    rows = {
+        "log_probs": [[x + 0.01 * (k % 7) for x in one] for k, one in enumerate(old)],
+        "old_log_probs": old,
+        "advantages": [[float(k % 3 - 1)] * len(one) for k, one in enumerate(old)],
+    }
+    steps = np.arange(300) % 11
+    pq.write_table(pa.table({**rows, "step": steps}), tmp_path / "a.parquet", row_group_size=50)
+    for step, metrics in groups(tmp_path / "a.parquet").items():
+        chosen = [k for k in range(300) if steps[k] == step and lengths[k]]
+        part = {name: [values[k] for k in chosen] for name, values in rows.items()}
+        same_but_for_rounding(metrics, alone([part], tmp_path))
+        assert metrics["n_rows"] == metrics["n_sequences"] == len(chosen)
+
+
+def test_sequences_that_come_back_after_very_many_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_sequences, "OPEN_LIMIT", 8)
+    ids = [*range(30), 3]
+    columns = {name: [-1.0] * 31 for name in ("log_probs", "old_log_probs", "advantages")}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({**columns, "sequence_id": ids, "step": [k % 2 for k in range(31)]}), path)
+    even, odd = groups_by("step", [str(path)], LossSpec(), ReadOptions())
+    # The last token is of step 0, in which id 3 has not been before; in step 1 nothing came back either.
+    assert (even.metrics["n_sequences"], odd.metrics["n_sequences"]) == (16, 15)
+    pq.write_table(pa.table({**columns, "sequence_id": ids, "step": [0] * 31}), path)
+    (one,) = groups_by("step", [str(path)], LossSpec(), ReadOptions())
+    assert one.metrics["n_sequences"] is None
+    assert "came back" in one.nulls["n_sequences"].reason
+
+
+def test_any_column_tells_groups_apart(tmp_path: Path) -> None:
+    columns = table(60, [0, 1, 2] * 20, 9) | {"phase": ["warm-up", "main"] * 30}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    made = groups_by("phase", [str(tmp_path / "a.parquet")], LossSpec(), ReadOptions())
+    assert [dict(one.key) for one in made] == [{"phase": "main"}, {"phase": "warm-up"}]
+    part = {
+        name: np.asarray(values)[1::2] for name, values in columns.items() if name not in ("phase", "step")
+    }
+    want = alone([part], tmp_path)
+    assert made[0].metrics == want
+    with pytest.raises(InputError, match="nowhere"):
+        groups_by("nowhere", [str(tmp_path / "a.parquet")], LossSpec(), ReadOptions())
+
+
 def test_the_trainer_against_the_sampler_by_step(tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     parts = []
@@ -158,7 +256,7 @@ def test_the_trainer_against_the_sampler_by_step(tmp_path: Path) -> None:
         columns["rollout_log_probs"] = columns["old_log_probs"] - rng.normal(0.01, 0.1, 3000)
         parts.append(columns)
         pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
-    made = groups_by_step([str(tmp_path)], LossSpec(), ReadOptions(), chunk_rows=700)
+    made = groups_by("step", [str(tmp_path)], LossSpec(), ReadOptions(), chunk_rows=700)
     for one in made:
         chosen = [part["step"] == one.key["step"] for part in parts]
         paths = []

@@ -1,0 +1,51 @@
+"""Codes of text ids from those of one input, numbered by itself, to those of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppocli.core.chunk import IdCoder
+from ppocli.kernels import sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppocli.engine.file_part import FilePart
+    from ppocli.engine.totals import Ints
+
+
+def recode(part: FilePart, coders: Mapping[str, IdCoder]) -> None:
+    """Replace the codes of a part by those of the run, where an id is a text."""
+    if not part.texts:
+        return
+    codes = {role: _codes(part.texts.get(role, ()), coders[role]) for role in coders}
+    if part.ids is not None:
+        part.ids = _replaced(part.ids, codes["sequence_id"])
+    groups = part.totals.groups
+    if groups is not None and groups.n:
+        keys = groups.keys[: groups.n]
+        keys[:, 0] = _replaced(keys[:, 0].copy(), codes["step"])
+        keys[:, 1] = _replaced(keys[:, 1].copy(), codes["group_id"])
+        groups.slots[:] = -1
+        sequence.rebuild(groups.slots, groups.keys, groups.n)
+
+
+def texts_of(coders: Mapping[str, IdCoder]) -> dict[str, tuple[str, ...]]:
+    """Return the texts that were coded, by role, in the order of their codes."""
+    return {role: tuple(coder.codes) for role, coder in coders.items() if coder.codes}
+
+
+def _codes(texts: Sequence[str], coder: IdCoder) -> Ints:
+    """Return the run's code of each text."""
+    return np.array([coder.code(text) for text in texts], dtype=np.int64)
+
+
+def _replaced(ids: Ints, codes: Ints) -> Ints:
+    """Return ids with the run's codes of those that are texts."""
+    if not codes.size:
+        return ids
+    known = (ids >= IdCoder.FIRST) & (ids < IdCoder.FIRST + codes.size)
+    at = np.where(known, ids, IdCoder.FIRST) - IdCoder.FIRST
+    return np.where(known, codes[at], ids)

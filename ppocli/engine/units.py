@@ -1,0 +1,188 @@
+"""One input evaluated by itself, in this process or another: what partial documents and clusters need."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ppocli.core.chunk import IdCoder, ReadOptions
+from ppocli.core.drift_options import NO_CAPS, DriftCaps
+from ppocli.core.progress import NoProgress, Progress
+from ppocli.engine.reading import ID_ROLES
+from ppocli.errors import InputError
+
+if TYPE_CHECKING:
+    from ppocli.core.spec import LossSpec
+    from ppocli.engine.evaluate import Run
+    from ppocli.engine.file_part import FilePart
+    from ppocli.engine.passes import Passes
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPlan:
+    """What is done with every input of a run.
+
+    Attributes
+    ----------
+    spec, reading, required_roles, worst, chunk_tokens : as of the run
+    like : str, optional
+    only : frozenset of str, optional
+    caps : DriftCaps
+    keep : bool
+        What is found will be kept: with the ids of the tokens at all places, and what the file is known by.
+    folder : str
+        Where paths begin that are not absolute.
+    """
+
+    spec: LossSpec
+    reading: ReadOptions
+    required_roles: tuple[str, ...]
+    worst: int
+    chunk_tokens: int | None
+    like: str | None = None
+    only: frozenset[str] | None = None
+    caps: DriftCaps = NO_CAPS
+    keep: bool = False
+    folder: str = field(default_factory=os.getcwd)
+
+    @classmethod
+    def of(cls, run: Run, worst: int, *, keep: bool) -> UnitPlan:
+        """Return the plan of a run over files."""
+        assert run.options is not None
+        return cls(
+            run.spec,
+            run.options,
+            tuple(run.required_roles),
+            worst,
+            run.chunk_tokens,
+            None if run.like is None else run.like.name,
+            None if run.only is None else frozenset(run.only),
+            run.caps,
+            keep,
+        )
+
+
+TASKS = ("entry", "advantages")
+"""What is asked of a unit: the part of an input, or the totals of its advantages."""
+
+
+class Unit:
+    """One input of a run.
+
+    Parameters
+    ----------
+    plan : UnitPlan
+    path : str
+    progress : Progress, optional
+    statistics : JSON value, optional
+        Of the advantages of the whole run, where they are normalised.
+    """
+
+    def __init__(
+        self,
+        plan: UnitPlan,
+        path: str,
+        progress: Progress | None = None,
+        statistics: Any = None,
+    ) -> None:
+        self.plan, self.path, self.statistics = plan, path, statistics
+        self.coders = {role: IdCoder() for role in ID_ROLES}
+        self.run = self._run(progress or NoProgress())
+
+    def advantages(self) -> dict[str, Any]:
+        """Return the totals of the valid advantages.
+
+        Raises
+        ------
+        InputError
+        """
+        from ppocli.engine.part_state import Writing
+
+        passes = self._passes()
+        (_, reader), *_ = self.run.readers()
+        return Writing().fields(passes.read_statistics(reader))
+
+    def entry(self) -> dict[str, Any]:
+        """Return what is found in the input, as it stands in a document of partials.
+
+        Raises
+        ------
+        InputError
+        """
+        from ppocli.io.fingerprint import fingerprint
+
+        known_by = {}
+        if self.plan.keep:
+            size, identity = fingerprint(self.path)
+            known_by = {"bytes": size, "fingerprint": identity}
+        return {**known_by, "state": self._state()}
+
+    def _state(self) -> dict[str, Any]:
+        """Return the part of the input as JSON."""
+        from ppocli.engine.part_state import Writing
+        from ppocli.engine.token_ids import find
+
+        part = self.part()
+        writing = Writing()
+        out: dict[str, Any] = writing.part(part)
+        if self.plan.keep and "token_id" in part.report.columns:
+            found = find(writing.places, [part.report], self.run.openers_by_path())
+            out = Writing(found).part(part)
+        return out
+
+    def part(self) -> FilePart:
+        """Evaluate the input."""
+        from ppocli.engine.drift_passes import ShortForm, read_pair
+        from ppocli.engine.like import wanted
+        from ppocli.engine.pairs import Workspaces
+        from ppocli.engine.recode import texts_of
+
+        run, passes = self.run, self._passes()
+        shown = run.like if run.only is None else None
+        passes.prepare(run, () if shown is None else wanted(shown, run.spec))
+        for _, reader in run.readers():
+            part = passes.read(reader)
+            if run.only is None:
+                try:
+                    short = ShortForm(Workspaces(passes.threads), self.plan.caps)
+                    part.drift = read_pair(short, reader, run.chunk_tokens)
+                except InputError as problem:
+                    part.drift_problem = problem.message
+            if part.drift is not None:
+                part.drift.top.clear()  # the short form does not name sequences
+        part.texts = texts_of(self.coders)
+        return part
+
+    def _passes(self) -> Passes:
+        from ppocli.engine.passes import Passes
+        from ppocli.kernels import _jit
+
+        run = self.run
+        passes = Passes(run.spec, _jit.thread_count(), self.plan.worst, run.chunk_tokens, run.progress)
+        passes.only, passes.several = run.only, True
+        if self.statistics is not None:
+            from ppocli.engine.part_state import statistics_from_json
+
+            statistics = statistics_from_json(self.statistics)
+            passes.statistics_of = lambda: statistics
+        return passes
+
+    def _run(self, progress: Progress) -> Run:
+        from ppocli.core.presets import preset
+        from ppocli.engine.evaluate import Run
+        from ppocli.engine.reading import reading_settings
+        from ppocli.io.source import open_input
+
+        plan, path, coders = self.plan, self.path, self.coders
+        return Run(
+            spec=plan.spec,
+            open_readers=[lambda: open_input(path, plan.reading, coders, plan.required_roles)],
+            chunk_tokens=plan.chunk_tokens,
+            progress=progress,
+            skip_bad=False,
+            paths=[path],
+            reading=reading_settings(plan.reading),
+            like=None if plan.like is None else preset(plan.like),
+            only=plan.only,
+        )
