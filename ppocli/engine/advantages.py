@@ -206,7 +206,7 @@ def is_normal(mean: Floats, square: Floats, n: Floats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         above = [np.sqrt(np.maximum(square, 0.0) / (n - ddof)) - 1.0 for ddof in (0, 1)]
-    zero, first, second = np.abs(mean) < ROUNDED, *((-EPSILON < x) & (x < ROUNDED) for x in above)
+    zero, first, second = np.abs(mean) < ROUNDED, *((x > -EPSILON) & (x < ROUNDED) for x in above)
     normal: NDArray[np.bool_] = zero & (first | second)
     return normal
 
