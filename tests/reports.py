@@ -7,6 +7,7 @@ from typing import Any
 
 from ppocli.core.metrics import METRICS
 from ppocli.core.report import (
+    Bin,
     ColumnReport,
     EvalReport,
     Finding,
@@ -70,7 +71,17 @@ def full() -> EvalReport:
     for number, one in enumerate(METRICS.values(), 1):
         metrics[one.name] = 1000 + number if one.unit == "count" else 1.0 + number / 1e5
     metrics["policy_loss_by_agg"] = {name: 2.0 + k / 1e5 for k, name in enumerate(AGGREGATIONS)}
-    return report(metrics, worst=worst_tokens(), findings=(overflow(),))
+    return report(metrics, worst=worst_tokens(), findings=(overflow(),), histograms=histograms())
+
+
+def histograms() -> dict[str, tuple[Bin, ...]]:
+    """Seven tokens in bars of 0.125 nats."""
+    ends = (None, -0.1875, -0.0625, 0.0625, 0.1875, None)
+    sizes = (0.0, 0.00390625, 0.01171875, None)
+    return {
+        "log_ratio": tuple(Bin(ends[k], ends[k + 1], n) for k, n in enumerate((1, 0, 4, 1, 1))),
+        "log_ratio_abs": tuple(Bin(sizes[k], sizes[k + 1], n) for k, n in enumerate((4, 1, 2))),
+    }
 
 
 def overflow(path: str = "rollouts.parquet") -> Finding:

@@ -111,6 +111,15 @@ class WorstToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Bin:
+    """A bar of a histogram: `n` tokens between `low` and `high`; None: without a bound on that side."""
+
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """The metrics of one file, step or other key; `drift` as in `EvalReport`."""
 
@@ -167,6 +176,9 @@ class EvalReport:
         The trainer against the sampler, where a rollout column is there: `a`, `b`, `metrics`, `nulls`.
     audit : AuditResult, optional
         What lower precision would have done to the loss, where that was asked for.
+    histograms : mapping of name to tuple of Bin
+        "log_ratio" and "log_ratio_abs", in nats, over the tokens where it is finite, before any clamp; empty
+        without such a token. A token on the edge between two bars is in the one with the even centre.
     """
 
     settings: Mapping[str, Any]
@@ -183,6 +195,7 @@ class EvalReport:
     run: Mapping[str, Any] = field(default_factory=dict)
     drift: Mapping[str, Any] = field(default_factory=dict)
     audit: AuditResult | None = None
+    histograms: Mapping[str, tuple[Bin, ...]] = field(default_factory=dict)
 
     @property
     def status(self) -> str:

@@ -87,6 +87,7 @@ def document_schema() -> Schema:
             "finding": _finding(),
             "worst": _worst(),
             "like": _like(),
+            "histograms": _histograms(),
             **drift_schema.definitions(),
         },
     }
@@ -127,8 +128,9 @@ def _eval(kind: str, more: Schema) -> Schema:
             },
             "like": {"$ref": "#/$defs/like"},
             "audit": {"$ref": "#/$defs/audit"},
+            "histograms": {"$ref": "#/$defs/histograms"},
         },
-        optional=("groups", "worst", "places", "like", "drift", "audit"),
+        optional=("groups", "worst", "places", "like", "drift", "audit", "histograms"),
     )
 
 
@@ -142,7 +144,7 @@ def _audit_report() -> Schema:
     """Return the schema of the document of `ppocli audit`."""
     of_eval = _eval("audit", audit_parts())["properties"]
     kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst", "like", "drift")}
-    return _object(kept, optional=("places", "reduction"))
+    return _object(kept, optional=("places", "reduction", "histograms"))
 
 
 def _inspect() -> Schema:
@@ -351,6 +353,14 @@ def _like() -> Schema:
             "definitions": text,
             "notes": {"type": "array", "items": _TEXT},
         }
+    )
+
+
+def _histograms() -> Schema:
+    """Return the schema of `histograms`: the open bars of each have null for an end."""
+    bars = _object({"low": _NUMBER_OR_NULL, "high": _NUMBER_OR_NULL, "n": _COUNT})
+    return _object(
+        {name: {"type": "array", "items": bars, "minItems": 1} for name in ("log_ratio", "log_ratio_abs")}
     )
 
 

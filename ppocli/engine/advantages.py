@@ -206,8 +206,8 @@ def is_normal(mean: Floats, square: Floats, n: Floats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         above = [np.sqrt(np.maximum(square, 0.0) / (n - ddof)) - 1.0 for ddof in (0, 1)]
-    zero, first, second = np.abs(mean) < ROUNDED, *((x > -EPSILON) & (x < ROUNDED) for x in above)
-    normal: NDArray[np.bool_] = zero & (first | second)
+    first, second = ((x > -EPSILON) & (x < ROUNDED) for x in above)
+    normal: NDArray[np.bool_] = (np.abs(mean) < ROUNDED) & (first | second)
     return normal
 
 

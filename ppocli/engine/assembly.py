@@ -13,6 +13,7 @@ from ppocli.engine.audit_findings import find_audited
 from ppocli.engine.correction import put_correction
 from ppocli.engine.drift_passes import known_kl, read_pair
 from ppocli.engine.findings import find
+from ppocli.engine.histogram import histograms
 from ppocli.engine.like import like_report, wanted
 from ppocli.engine.metrics import summarise
 from ppocli.engine.passes import Passes
@@ -133,6 +134,7 @@ class Assembly:
             },
             drift=drift,
             audit=audit,
+            histograms=histograms(total, run.spec),
         )
 
     def _read(self) -> None:
