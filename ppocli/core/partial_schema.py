@@ -51,7 +51,13 @@ def definitions() -> Schema:
         "input": {"$ref": "#/$defs/input"},
         "totals": _TOTALS,
         "measures": {"type": "array", "items": _TOTALS},
-        "ids": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/array"}]},
+        "ids": {
+            "description": "the ids of whole sequences, and the first row of each",
+            "anyOf": [
+                {"type": "null"},
+                {"type": "array", "items": {"$ref": "#/$defs/array"}, "minItems": 2, "maxItems": 2},
+            ],
+        },
         "texts": texts,
         "worst": {"type": "object"},
         "drift": {"anyOf": [{"type": "null"}, _TOTALS]},
