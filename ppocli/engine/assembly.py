@@ -22,10 +22,12 @@ from ppocli.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.drift_passes import ShortForm
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.scales import Scales
     from ppocli.engine.summary import Summary
     from ppocli.engine.totals import Totals
 
@@ -44,10 +46,15 @@ class Engine(Protocol):
     def statistics(self) -> Totals:
         """Return the totals of the valid advantages of all inputs, merged in order."""
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all inputs."""
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each input, or why it cannot be read, in order.
 
-        `sets`: the measures of the run.
+        `sets`: the measures of the run; `audit`: its audit.
         """
 
 
@@ -66,6 +73,8 @@ class Assembly:
             passes.audit = Audit(run.audit, threads)
         if self.engine is not None:
             passes.statistics_of = self.engine.statistics
+            if passes.audit is not None:
+                passes.audit.scales_of = self.engine.scales
         self._short: ShortForm | None = None
         self.drift_by_path: dict[str, dict[str, Any]] = {}
         self.groups: list[Group] = []
@@ -88,7 +97,7 @@ class Assembly:
     def report(self, *, allow_empty: bool) -> EvalReport:
         """Read all inputs, or take their parts, and report."""
         run, passes = self.run, self.passes
-        run.progress.start(run.total_bytes() * passes.n_readings)
+        run.progress.start(run.total_bytes() * (passes.n_readings + run.by_group))
         # `only` names selections of our own; a framework then gives its loss and columns, not its metrics.
         shown = run.like if run.only is None else None
         settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))
@@ -163,12 +172,14 @@ class Assembly:
 
     def _take(self, engine: Engine) -> None:
         """Take the parts that were found elsewhere."""
-        for index, part in engine.parts(self.passes.job.sets):
+        for index, part in engine.parts(self.passes.job.sets, self.passes.audit):
             if isinstance(part, InputError):
                 self.passes.skip(self.run, self.run.paths[index], part)
                 continue
             path = part.report.path
             self._enter(index, part)
+            if self.passes.audit is not None and part.audit is not None:
+                self.passes.audit.enter(part.audit)
             if part.drift is not None:
                 self.drift_by_path[path] = self.short.merge(path, part.drift, index)
             elif part.drift_problem is not None:

@@ -38,6 +38,10 @@ def find(
         told = {"path": floor["path"], "times": times, "metrics": _known(floor["metrics"], times)}
         at_floor = bool(times) and max(times.values()) <= AT_FLOOR
         found += _floor(times, at_floor)
+        if floor["metrics"].get("diff_abs_max") == 0.0:
+            size = summary.metrics["diff_abs_max"]
+            what = "and so is the difference" if size == 0.0 else "the difference is not"
+            found.append(RULES["PPO510"].found(1, f"the noise floor is exactly 0, {what}"))
     if not at_floor and not plan.real and totals.n_tokens:
         heavy = heavy_sequences(totals, sample.paths, TOP_SHARE)
         placeholders = {float(name.partition("=")[2]) for name in totals.suspects}
@@ -94,5 +98,5 @@ def _floor(times: Mapping[str, float], at_floor: bool) -> Iterator[Finding]:
         return
     name = max(times, key=lambda one: times[one])
     said = ", ".join(f"{key} {value:.3g}" for key, value in times.items())
-    what = "within" if at_floor else f"above, {name} the most,"
-    yield RULES["PPO510"].found(1, f"the difference is {what} the noise floor; times the floor: {said}")
+    what = "within the noise floor" if at_floor else f"above the noise floor, {name} the most"
+    yield RULES["PPO510"].found(1, f"the difference is {what}; times the floor: {said}")

@@ -216,11 +216,11 @@ class TwoSides(OneSide):
         for index, path in enumerate(self.paths):
             reader, keys = self._open_side(path, 0, tuple(names_a.values()))
             try:
-                if index == 0 and self.run.full and self.a == DEFAULT_A:
-                    names_a |= {
-                        role: role for role in ("log_probs", "advantages") if role in reader.report.columns
-                    }
-                beside = Beside(reader, names_a, self.stream, self.run.options.key, keys, self.run.coders)
+                names = dict(names_a)
+                if self.run.full and self.a == DEFAULT_A:
+                    more = {"log_probs", "advantages"} & set(reader.report.columns)
+                    names |= {role: role for role in sorted(more)}
+                beside = Beside(reader, names, self.stream, self.run.options.key, keys, self.run.coders)
                 yield index, beside
                 if beside.n_mask_differs:
                     self.run.notes.append(
@@ -245,10 +245,13 @@ class TwoSides(OneSide):
         return {"a": self.a}
 
     def sides(self, names: Mapping[str, str]) -> tuple[Sides, ...]:
-        """Return the comparison of log-probs, then that of each further role."""
+        """Return the comparison of log-probs, those with a third policy, then that of each further role."""
         same = self.a == self.b
         a, b = (f"{self.a} of a", f"{self.b} of b") if same else (self.a, self.b)
         out = [Sides("mismatch", a, b, "a", "b")]
+        if (self.a, self.b) == (DEFAULT_A, DEFAULT_B) and "log_probs" in names:
+            out.append(Sides("update", "log_probs", a, "log_probs", "a"))
+            out.append(Sides("staleness", "log_probs", b, "log_probs", "b"))
         for role in self.run.options.roles:
             real = ROLES[role].kind != "log_prob"
             out.append(Sides(role, f"{role} of a", f"{role} of b", f"a:{role}", f"b:{role}", real))
