@@ -94,6 +94,14 @@ def test_lines_become_rows(tmp_path: Path, out: Path) -> None:
     assert report.to_dict()["inputs"][0]["columns"]["advantages"] == {"column": "adv", "dtype": "float64"}
 
 
+def test_log_probs_that_are_all_null_are_written_one_per_token(tmp_path: Path, out: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"log_probs": None, "old_log_probs": [-1.0, -2.0], "advantages": 0.5})
+    report = convert(path, out=out)
+    assert report.verified
+    assert pq.read_table(out)["log_probs"].to_pylist() == [[None, None]]
+    assert comparable(ppocli.evaluate(out)) == comparable(ppocli.evaluate(path))
+
+
 def test_packed_steps_flat_and_every_float(tmp_path: Path, out: Path) -> None:
     packed = {"log_probs": [[-1.0, -2.0, -3.0]], "sequence_id": [[7, 7, 8]]}
     pq.write_table(pa.table({**packed, "old_log_probs": packed["log_probs"]}), tmp_path / "p")

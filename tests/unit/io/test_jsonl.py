@@ -292,7 +292,20 @@ def test_a_float_among_later_ids(path: Path) -> None:
     assert "line 101: 'group_id' is not of type int64: found float64" in refusal(str(path)).message
 
 
-def test_a_role_that_is_null_everywhere_at_first(path: Path) -> None:
-    write(path, *[main([-1.0], values=None)] * 100, main([-1.0], values=[1.0]))
+@pytest.mark.parametrize("key", ["values", "mask", "ref_logprobs", "sample_mask"])
+@pytest.mark.parametrize("late", [[1], [None, 0], 1, [[1]]])
+def test_a_role_that_is_null_everywhere_at_first(path: Path, key: str, late: Any) -> None:
+    nothing = [None, [], [None], None]
+    early = [{**main([-1.0], mask=[1]), key: nothing[k % 4]} for k in range(100)]
+    write(path, *early, early[1])
+    assert key not in reader(str(path)).report.columns
+    assert len(values(read(str(path)))) == 101
+    write(path, *early, {**early[0], key: late})
     error = refusal(str(path))
+    assert error.message == f"line 101 has values in '{key}', and the first 100 records only nulls"
+
+
+def test_a_named_role_that_is_null_everywhere_at_first(path: Path) -> None:
+    write(path, *[main([-1.0], values=None)] * 100, main([-1.0], values=[1.0]))
+    error = refusal(str(path), options=ReadOptions({"values": "values"}))
     assert error.message.startswith("line 101: 'values' is not of type null")
