@@ -162,8 +162,8 @@ def canonical_of(
     for role, column in report.columns.items():
         kind = _stored_type(role, column.dtype, options)
         # A column of only nulls has no lists to go by; log-probs are stored one per token nevertheless.
-        per = "row" if role in per_row and ROLES[role].kind != "log_prob" else "token"
-        roles[role] = Stored(kind, origins.get(role, column.dtype), per)
+        by_row = role in per_row and ROLES[role].kind != "log_prob"
+        roles[role] = Stored(kind, origins.get(role, column.dtype), "row" if by_row else "token")
     return Canonical(report.layout != "flat", roles)
 
 

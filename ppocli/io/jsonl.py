@@ -243,7 +243,7 @@ class JsonlReader:
                 raise InputError(
                     f"line {number} has values in '{key}', and the first {_FIRST_RECORDS} records only nulls",
                     where=f"{self.path}, line {number}",
-                    hint=f"put a record with values first, or name the column if it counts: --col ROLE={key}",
+                    hint="put a record with values first",
                 )
 
     def _batch(self, records: list[dict[str, Any]], numbers: list[int], types: Mapping[str, Any]) -> Any:
