@@ -255,9 +255,11 @@ def test_a_file_that_ends_inside_a_line(path: Path) -> None:
     error = refusal(str(path))
     assert error.message.startswith("line 3: the file ends inside it (not a whole JSON object")
     assert f"ppocli convert --recover {path} -o" in str(error.hint)
+    write(path, main([-1.0]), main([-2.0]), '{"log_pro', end="")
+    assert "Unterminated string starting at column 2)" in refusal(str(path)).message
     one = reader(str(path), recover=True)
     assert values(list(one.chunks(ALL, 100))) == [-1.0, -2.0]
-    assert one.report.notes[-1].startswith("the last line is cut: ")
+    assert one.report.notes[-1] == "the last line is cut: 9 bytes not read"
     write(path, main([-1.0]), main([-2.0]), end="")
     assert values(read(str(path))) == [-1.0, -2.0]
 
