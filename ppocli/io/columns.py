@@ -131,7 +131,7 @@ def resolve(
         raise unclear(search, ["old_log_probs"], search.open_names)
     missing = [role for role in required if role not in search.taken]
     if missing:
-        raise missing_columns(search, missing, free)
+        raise missing_columns(search, missing, free, required)
     for problem in search.problems.values():
         if required or settled:
             raise problem
