@@ -48,7 +48,7 @@ def missing_columns(
     return InputError(
         f"no column for role{'s' if len(missing) > 1 else ''} {names}",
         where=search.where(),
-        hint="\n".join([*_near(search, missing, free), *_never_taken(search, missing)]),
+        hint="\n".join([*_near(search, missing, free), *_never_taken(search, missing), *_records(search)]),
     )
 
 
@@ -64,6 +64,13 @@ def _near(search: Search, missing: list[str], free: list[str]) -> list[str]:
         if near:
             lines.append(f"did you mean {quoted([unused[near[0]]])} for {role}?")
     return [*lines, f"name the column{'s' if len(missing) > 1 else ''}:  {' '.join(options)}"]
+
+
+def _records(search: Search) -> list[str]:
+    """Return a hint line about columns that hold lists of records, one per token."""
+    names = [name for name, text in search.inside.items() if text.startswith("list<struct<")]
+    which = f"{quoted(names)} {'holds' if len(names) == 1 else 'hold'}"
+    return [f"{which} lists of records, which are not read: write a list for each field"] if names else []
 
 
 def _never_taken(search: Search, missing: list[str]) -> list[str]:

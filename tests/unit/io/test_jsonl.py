@@ -289,6 +289,15 @@ def test_objects_are_no_columns(path: Path) -> None:
     assert "'info' (mask) is struct" in error.message
 
 
+def test_a_record_per_token_is_named(path: Path) -> None:
+    write(path, {"step": 1, "tokens": [{"trainer_logprob": -1.0, "advantage": 1.0}] * 2})
+    error = refusal(str(path))
+    assert str(error.where).splitlines()[1] == "columns: step int64, tokens list<struct<>>"
+    assert str(error.hint).splitlines()[1] == (
+        "'tokens' holds lists of records, which are not read: write a list for each field"
+    )
+
+
 def test_a_float_among_later_ids(path: Path) -> None:
     write(path, *[main([-1.0], group_id=1)] * 100, main([-1.0], group_id=1.5))
     assert "line 101: 'group_id' is not of type int64: found float64" in refusal(str(path)).message
