@@ -248,9 +248,7 @@ class _Summary:
             "naive": float(state[running.NAIVE]),
             "blocked": float(ordered.blocked[REFERENCE]),
             "pairwise": float(self._pairwise[REFERENCE]),
-            "compensated": float(
-                np.float32(state[running.COMPENSATED]) + np.float32(state[running.COMPENSATION])
-            ),
+            "compensated": float(np.float32(state[running.NAIVE]) + np.float32(state[running.COMPENSATION])),
             "bfloat16": float(state[running.BFLOAT16]),
         }
         stops: dict[str, int | None] = {}
