@@ -204,9 +204,9 @@ class _Summary:
     # ---------------------------------------------------------------------------------------- the rest
 
     def candidates(self, formats: dict[str, FormatAudit]) -> tuple[Candidate, ...]:
-        """Return every storage format with float32 and with float64 arithmetic."""
+        """Return every format that columns are stored in with float32 and with float64 arithmetic."""
         out = []
-        for name in formats:
+        for name in (one for one in formats if PRECISIONS[one].stored):
             for arithmetic in ("float32", "float64"):
                 kind = (
                     IN_FLOAT64 if arithmetic == "float64" else IN_FORMAT if name == "float32" else LOSS_ONLY

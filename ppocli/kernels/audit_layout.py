@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppocli.kernels.blocks import aligned
 from ppocli.kernels.layout import BLOCK, HISTOGRAM_COPIES, RUN, WIDTH, Floats, Ints, Places
 
 # ------------------------------------------------------------------------------------------- scratch
@@ -143,9 +144,9 @@ class AuditWorkspace:
 
     def __init__(self, n_workers: int, n_variants: int) -> None:
         self.n_workers = n_workers
-        self.scratch: Floats = np.zeros((n_workers, LANES + n_variants * LANES_PER_VARIANT))
-        self.kept: Places = np.zeros((2 * n_workers, BLOCK), dtype=np.uint16)
-        self.bins: Ints = np.zeros((2 * n_workers, SIZE_BINS * HISTOGRAM_COPIES), dtype=np.int64)
+        self.scratch: Floats = aligned((n_workers, LANES + n_variants * LANES_PER_VARIANT), np.float64)
+        self.kept: Places = aligned((2 * n_workers, BLOCK), np.uint16)
+        self.bins: Ints = aligned((2 * n_workers, SIZE_BINS * HISTOGRAM_COPIES), np.int64)
 
     def workers_for(self, n_blocks: int) -> int:
         """Return how many workers to start: each costs 0.1 ms, which is what eight blocks take."""

@@ -549,6 +549,16 @@ def test_float64_is_recommended_where_all_else_does_harm() -> None:
     assert (one.storage, one.arithmetic, one.n_bytes) == ("float64", "float64", 8)
 
 
+def test_tf32_is_not_recommended_as_nothing_is_stored_in_it() -> None:
+    report = ppocli.audit(**draw(500, 0.01), formats="tf32,float16,float32", loss_tolerance=0.5)
+    assert {one.storage for one in report.audit.candidates} == {"float16", "float32"}
+    assert list(report.audit.formats) == ["tf32", "float16", "float32"]
+    alone = ppocli.audit(**draw(500, 0.01), formats="tf32", loss_tolerance=0.5).audit
+    assert alone.candidates == ()
+    assert alone.recommendation is not None
+    assert alone.recommendation.storage == "float64"
+
+
 @pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("error", 0), ("warning", ExitCode.GATE_FAILED)])
 def test_the_gate_is_about_the_gravest_verdict(fail_on: str, code: int) -> None:
     arrays = {"log_probs": [-20.07] + [-1.0] * 200, "old_log_probs": [-20.0] + [-1.0625] * 200}
