@@ -6,6 +6,8 @@ kept, of other losses none, unless single tokens are looked at.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ppocli.kernels._jit import inline, jit
@@ -42,7 +44,10 @@ from ppocli.kernels.audit_layout import (
     V_TOP,
 )  # fmt: skip
 from ppocli.kernels.audit_sums import (
+    NARROW,
+    NARROWED,
     NO_COUNTS,
+    WIDE,
     add_counts,
     add_losses,
     add_terms,
@@ -64,9 +69,9 @@ from ppocli.kernels.memory import load, load_bits, store, store_bits
 from ppocli.kernels.rounding import Rule, rounded_step, rounded_within
 from ppocli.kernels.vector import Flags, Vector, all_of, broadcast, greatest, least, narrowed, where, without
 
-SHORT, MIDDLE = 0.98 * NEAR, 39.0
-"""Up to here a log-ratio, rounded to a format of arithmetic, stays below `NEAR`, and below 40: a step is at
-most 2^-7."""
+SHORT, AROUND_1, MIDDLE = 0.98 * NEAR, 0.98 * math.log(2.0), 39.0
+"""Up to here a log-ratio, rounded to a format of arithmetic, stays below `NEAR`, below ln 2, and below 40: a
+step is at most 2^-7."""
 
 TO_FLOAT32, WITHIN, TO_FORMAT = range(3)
 """Ways of rounding a step: to float32; to another format where nothing overflows; where something may."""
@@ -201,13 +206,13 @@ def in_float64(
             _keep(s, i, x, ratio, loss, gradient, low, high)
         if terms:
             store(terms, i, where(load_bits(s, COUNTS_BIT + (i >> 3)), loss, np.nan))
-        losses = with_losses(losses, s, i, loss, ratio, now, first, True)
+        losses = with_losses(losses, s, i, loss, ratio, now, NARROWED if first else WIDE, True)
         sums, counts = with_terms(
             sums, counts, s, i, x, ratio, gradient, 0.5 * x * x, k3, floor, ceiling, inside, signs
         )
     add_terms(s, lanes, sums)
     add_counts(s, lanes, n, n_on, counts)
-    return add_losses(s, lanes, losses)
+    return add_losses(s, lanes, losses, WIDE)
 
 
 @jit
@@ -250,7 +255,7 @@ def in_format(
     whole_set = v[V_KIND] != LOSS_ONLY
     floor, ceiling, dual, delta = v[V_FLOOR], v[V_CEILING], v[V_DUAL], v[V_DELTA]
     clamp, bottom, top = v[V_CLAMP], v[V_BOTTOM], v[V_TOP]
-    near, middle = most < SHORT, most < MIDDLE
+    near, around, middle = most < SHORT, most < AROUND_1, most < MIDDLE
     with_delta, with_dual, with_clamp = delta < np.inf, dual < np.inf, clamp < np.inf
     # Ratios are between e^-3 and e^3 then, or between e^-39 and e^39: far from the ends of the format.
     inside = way == WITHIN or (way == TO_FLOAT32 and middle)
@@ -288,14 +293,14 @@ def in_format(
             flat = flat | by_dual
         if terms:
             store(terms, i, where(load_bits(s, COUNTS_BIT + (i >> 3)), loss, np.nan))
-        losses = with_losses(losses, s, i, loss, ratio, active, True, whole_set)
+        losses = with_losses(losses, s, i, loss, ratio, active, NARROW, whole_set)
         if whole_set:
             gradient = where(flat, 0.0, free)
             if keep:
                 high = active & (ratio > ceiling)
                 _keep(s, i, x, ratio, loss, gradient, without(active, high), high)
-            # Near 1 the difference is a number of the format, as the ratio is (Sterbenz).
-            above = raw - 1.0 if near else _step(raw - 1.0, way, rule)
+            # From 0.5 to 2 the difference is a number of the format, as the ratio is (Sterbenz).
+            above = raw - 1.0 if around else _step(raw - 1.0, way, rule)
             k2, k3 = 0.5 * _step(x * x, way, rule), _step(above - x, way, rule)
             sums, counts = with_terms(
                 sums, counts, s, i, x, ratio, gradient, k2, k3, floor, ceiling, inside, signs
@@ -303,4 +308,4 @@ def in_format(
     if whole_set:
         add_terms(s, lanes, sums)
         add_counts(s, lanes, n, n_on, counts)
-    return add_losses(s, lanes, losses)
+    return add_losses(s, lanes, losses, NARROW)  # each format is a part of float32

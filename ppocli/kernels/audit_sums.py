@@ -74,6 +74,9 @@ Terms: TypeAlias = tuple[
 Counts: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 """In the order of `add_counts`."""
 
+WIDE, NARROWED, NARROW = range(3)
+"""Losses in float64; also rounded to float32 and added up in it; numbers of float32, also added up in it."""
+
 
 @inline
 def no_losses() -> Losses:
@@ -84,15 +87,17 @@ def no_losses() -> Losses:
 
 @inline
 def with_losses(
-    so_far: Losses, s: int, i: int, loss: Vector, ratio: Vector, now: Flags, in_float32: bool, worst_too: bool
+    so_far: Losses, s: int, i: int, loss: Vector, ratio: Vector, now: Flags, what: int, worst_too: bool
 ) -> Losses:
     """Add eight losses, and the clip decisions that flipped: those of `now` that are not the reference's."""
     losses, rounded_losses, narrow, worst, n_on, n_off = so_far
     losses = losses + loss
-    if in_float32:
+    if what == NARROWED:
         term = narrowed(loss)
         rounded_losses = rounded_losses + term
         narrow = narrowed(narrow + term)
+    elif what == NARROW:
+        narrow = narrowed(narrow + loss)
     was = load_bits(s, SIDE_BIT + (i >> 3))
     on, off = without(now, was), without(was, now)
     n_on, n_off = n_on + number_of(on), n_off + number_of(off)
@@ -102,14 +107,14 @@ def with_losses(
 
 
 @inline
-def add_losses(s: int, lanes: int, found: Losses) -> float:
+def add_losses(s: int, lanes: int, found: Losses, what: int) -> float:
     """Add the losses of a run to the lanes of its block; return the sum in float32, or 0.
 
     That sum has eight lanes, folded in float64 and rounded.
     """
     losses, rounded_losses, narrow, worst, n_on, n_off = found
     add_to(s, lanes + A_LOSS, losses)
-    add_to(s, lanes + A_LOSS_FLOAT32, rounded_losses)
+    add_to(s, lanes + A_LOSS_FLOAT32, losses if what == NARROW else rounded_losses)
     raise_to(s, lanes + X_FLIP, worst)
     count_to(s, lanes + A_ON, n_on)
     count_to(s, lanes + A_OFF, n_off)
