@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ppocli.core import drift_schema
+from ppocli.core import drift_schema, partial_schema
 from ppocli.core.audit_schema import NULL_NAMES, audit_parts, audit_schema, audit_settings
 from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
@@ -26,6 +26,7 @@ from ppocli.core.spec import (
     SEQUENCE_RATIOS,
     LossSpec,
 )
+from ppocli.core.trend import TREND
 from ppocli.errors import ExitCode
 
 BY_AGGREGATION = "policy_loss_by_agg"
@@ -49,7 +50,16 @@ def document_schema() -> Schema:
         "title": "ppocli report",
         "oneOf": [
             {"$ref": f"#/$defs/{kind}"}
-            for kind in ("eval", "check", "drift", "audit_report", "inspect", "convert", "parity")
+            for kind in (
+                "eval",
+                "check",
+                "drift",
+                "audit_report",
+                "inspect",
+                "convert",
+                "parity",
+                "partials",
+            )
         ],
         "$defs": {
             "eval": _eval("eval", {}),
@@ -60,6 +70,14 @@ def document_schema() -> Schema:
             "inspect": _inspect(),
             "convert": _convert(),
             "parity": _parity(),
+            "partials": _object(
+                {
+                    **_head("partials"),
+                    "settings": {"$ref": "#/$defs/settings"},
+                    **partial_schema.partials_parts(),
+                }
+            ),
+            **partial_schema.definitions(),
             "file": file_schema(),
             "settings": _settings(),
             "place": _place(),
@@ -70,6 +88,7 @@ def document_schema() -> Schema:
             "finding": _finding(),
             "worst": _worst(),
             "like": _like(),
+            "histograms": _histograms(),
             **drift_schema.definitions(),
         },
     }
@@ -110,8 +129,9 @@ def _eval(kind: str, more: Schema) -> Schema:
             },
             "like": {"$ref": "#/$defs/like"},
             "audit": {"$ref": "#/$defs/audit"},
+            "histograms": {"$ref": "#/$defs/histograms"},
         },
-        optional=("groups", "worst", "places", "like", "drift", "audit"),
+        optional=("groups", "worst", "places", "like", "drift", "audit", "histograms"),
     )
 
 
@@ -125,7 +145,7 @@ def _audit_report() -> Schema:
     """Return the schema of the document of `ppocli audit`."""
     of_eval = _eval("audit", audit_parts())["properties"]
     kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst", "like", "drift")}
-    return _object(kept, optional=("places", "reduction"))
+    return _object(kept, optional=("places", "reduction", "histograms"))
 
 
 def _inspect() -> Schema:
@@ -318,7 +338,9 @@ def _group() -> Schema:
     """Return the schema of one entry of `groups`."""
     key = {"type": "object", "minProperties": 1}
     parts = {name: {"$ref": f"#/$defs/{name}"} for name in ("metrics", "nulls")}
-    return _object({"key": key, **parts, "drift": {"$ref": "#/$defs/drift_short"}}, optional=("drift",))
+    parts["drift"] = {"$ref": "#/$defs/drift_short"}
+    parts["change"] = _object(dict.fromkeys(TREND, _NUMBER_OR_NULL), optional=TREND)
+    return _object({"key": key, **parts}, optional=("drift", "change"))
 
 
 def _like() -> Schema:
@@ -334,6 +356,14 @@ def _like() -> Schema:
             "definitions": text,
             "notes": {"type": "array", "items": _TEXT},
         }
+    )
+
+
+def _histograms() -> Schema:
+    """Return the schema of `histograms`: the open bars of each have null for an end."""
+    bars = _object({"low": _NUMBER_OR_NULL, "high": _NUMBER_OR_NULL, "n": _COUNT})
+    return _object(
+        {name: {"type": "array", "items": bars, "minItems": 1} for name in ("log_ratio", "log_ratio_abs")}
     )
 
 

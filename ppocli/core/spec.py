@@ -518,6 +518,17 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     raise UsageProblem(f"{name} must be of type {kind.removesuffix(' | None')}, not {value!r}")
 
 
+def check_by(by: Any) -> None:
+    """Refuse what cannot be the name of a group: "total", "file", "step" or a column.
+
+    Raises
+    ------
+    UsageProblem
+    """
+    if not isinstance(by, str) or not by:
+        raise UsageProblem(f"--by takes file, total, step or the name of a column, not {by!r}")
+
+
 def choose(what: str, value: str, allowed: Iterable[str]) -> str:
     """Return `value` if it is one of `allowed`; otherwise raise UsageProblem with the nearest one."""
     names = list(allowed)
@@ -531,5 +542,5 @@ def choose(what: str, value: str, allowed: Iterable[str]) -> str:
 def _within(flag: str, value: float, low: float, high: float) -> None:
     """Refuse a number outside [low, high), or outside [low, high] when `high` is finite; NaN is outside."""
     if not (low <= value <= high) or math.isinf(value):
-        bound = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
+        bound = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
         raise UsageProblem(f"{flag} is a finite number {bound}, not {value:g}")

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.chunk import IdCoder
 from ppocli.core.partial_document import digest, document
 from ppocli.engine.reading import ID_ROLES
-from ppocli.engine.units import Unit, UnitPlan
+from ppocli.engine.units import Given, UnitPlan
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppocli.core.drift_options import DriftCaps
     from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.scales import Scales
     from ppocli.engine.totals import Totals
 
 Json = Any
 STDIN = "-"
+
+
+class Plan(Protocol):
+    """What is done with every input of a run; every worker gets it once."""
+
+    @property
+    def folder(self) -> str:
+        """Where paths begin that are not absolute."""
+
+    def unit(self, path: str, progress: Progress | None = None, given: Json = None) -> Any:
+        """Return one input: its `total_bytes`, and a method for each task."""
 
 
 class Where(Protocol):
@@ -39,11 +54,18 @@ class Where(Protocol):
         """What a report says of the run."""
 
     def results(
-        self, task: str, plan: UnitPlan, inputs: Sequence[tuple[int, str]], statistics: Json
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[], Json],
+        *,
+        one_by_one: bool = False,
     ) -> Iterator[tuple[int, Json | InputError]]:
-        """Yield what a task of `units.TASKS` gives for each of some inputs, in their order.
+        """Yield what a task, a method of units, gives for each of some inputs, in their order.
 
-        `statistics`: of the advantages of the whole run, as JSON, where they are normalised.
+        `given`: called when a unit is begun; what the run knows by then that the unit has to know.
+        `one_by_one`: no unit is begun before what the one before it gave has been taken.
         """
 
 
@@ -57,12 +79,18 @@ class Here:
         self.progress = progress
 
     def results(
-        self, task: str, plan: UnitPlan, inputs: Sequence[tuple[int, str]], statistics: Json
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[], Json],
+        *,
+        one_by_one: bool = True,
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Work on each input when its result is asked for."""
         for index, path in inputs:
             try:
-                yield index, getattr(Unit(plan, path, self.progress, statistics), task)()
+                yield index, getattr(plan.unit(path, self.progress, given()), task)()
             except InputError as problem:
                 yield index, problem
 
@@ -87,7 +115,7 @@ class ByFile:
     def __init__(self, run: Run, worst: int, where: Where, *, keep: bool) -> None:
         for one in ("--partials", where.name) if keep else (where.name,):
             check_by_file(run.spec, one, normalised=not keep)
-            if run.audit is not None:
+            if run.audit is not None and keep:
                 raise UsageProblem(
                     f"{one} cannot have an audit: its sums take the tokens of all files in one order",
                     hint="leave out one of the two",
@@ -97,7 +125,7 @@ class ByFile:
         self.run, self.worst, self.where, self.keep = run, worst, where, keep
         self.plan = UnitPlan.of(run, worst, keep=keep)
         self.files: list[Json] = []
-        self._statistics: Json = None
+        self._given = Given()
 
     @property
     def finds_token_ids(self) -> bool:
@@ -116,19 +144,50 @@ class ByFile:
         from ppocli.engine.sequences import GROUP_LIMIT
 
         total = no_statistics()
-        for index, found in self.where.results("advantages", self.plan, list(self.run.unread()), None):
+        for index, found in self.where.results("advantages", self.plan, list(self.run.unread()), Given):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
             total.merge(statistics_from_json(found), GROUP_LIMIT)
-        self._statistics = Writing().fields(total)
+        self._given = replace(self._given, statistics=Writing().fields(total))
         return total
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
-        """Yield what was found in each file, as a merge of documents would read it."""
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all files."""
+        from ppocli.engine.audit_state import put_columns
+        from ppocli.engine.scales import too_many
+
+        largest, n_sequences, reason = [], 0, None
+        for index, found in self.where.results("scales", self.plan, list(self.run.unread()), Given):
+            if isinstance(found, InputError):
+                self.run.skip(self.run.paths[index], found)
+                continue
+            largest += found["largest"]
+            n_sequences += found["n_sequences"]
+            reason = reason or found["reason"] or too_many(n_sequences)
+        raw = {"largest": largest, "reason": reason}
+        put_columns(scales, raw)
+        self._given = replace(self._given, scales=raw)
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
+        """Yield what was found in each file, as a merge of documents would read it.
+
+        Under an audit a file is begun when the one before it is done: some sums are of all tokens in order.
+        """
+        from ppocli.engine.audit_state import audit_from_json
+
         entering = Entering(sets, self.run.caps)
         self.files.clear()
-        for index, found in self.where.results("entry", self.plan, list(self.run.unread()), self._statistics):
+        self._given = replace(self._given, ordered=None)
+        for index, found in self.where.results(
+            "entry",
+            self.plan,
+            list(self.run.unread()),
+            lambda: self._given,
+            one_by_one=audit is not None,
+        ):
             if isinstance(found, InputError):
                 yield index, found
                 continue
@@ -136,6 +195,9 @@ class ByFile:
                 self.files.append({**found, "sha256": digest(found)})
             try:
                 part = entering.part(found["state"])
+                if audit is not None:
+                    part.audit = audit_from_json(found["audit"], part.report.path, audit)
+                    self._given = replace(self._given, ordered=found["audit"]["ordered"])
             except ValueError as problem:
                 raise InternalError(f"a part that cannot be read back: {problem}") from problem
             yield index, part
@@ -244,3 +306,32 @@ def evaluate_with_partials(
 
     report = evaluate_files(paths, *arguments, **settings, engine=engine)
     return report, made[0].document(report)
+
+
+def partials(source: Any, /, **settings: Any) -> dict[str, Json]:
+    """Evaluate files, and return what was found in each: the document that `merge` takes.
+
+    Parameters
+    ----------
+    source : str, path or sequence of them
+        Files, patterns or directories.
+    **settings
+        As for `evaluate`, without `audit`; `by` and `allow_empty` change nothing.
+
+    Returns
+    -------
+    dict
+        Of kind "partials", for `json.dump`: what `ppocli eval --partials FILE` writes.
+
+    Raises
+    ------
+    InputError, EmptyInput
+    UsageProblem
+        Also for advantages that are normalised, and for micro-batches: they go over several files.
+    """
+    from ppocli.engine.evaluate import split_settings
+
+    one = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
+    spec, options, others = split_settings(dict(settings))
+    paths = [os.fsdecode(path) for path in ([source] if one else source)]
+    return evaluate_with_partials(paths, spec, options, **others)[1]

@@ -123,8 +123,13 @@ class Passes:
                     f"no loss to audit: {settings['adv_norm_note']}",
                     hint="--adv-norm none audits the advantages as stored",
                 )
-            self.audit.prepare(run, self._spans)
+            self.find_scales(run)
         return settings
+
+    def find_scales(self, run: Inputs) -> None:
+        """Make the first pass of an audit, if it needs one."""
+        if self.audit is not None:
+            self.audit.prepare(run, self._spans)
 
     def _collect_scopes(self, run: Inputs) -> dict[str, Any]:
         """Read the advantages once for the statistics of every scope; return what to echo."""
@@ -153,7 +158,11 @@ class Passes:
         """Add the sequences of one file to the scopes."""
         report = reader.report
         if not by_row and "sequence_id" not in report.columns:
-            raise InputError("--adv-norm-unit sequence needs sequences", where=report.path)
+            raise InputError(
+                "no sequences, which --adv-norm-unit sequence needs",
+                where=report.path,
+                hint="--col sequence_id=COLUMN says which tokens belong together; or --adv-norm-unit token",
+            )
         before = deepcopy(scopes.table)
         for hold in (False, True):
             windows = Windows(report.path, not by_row, hold, scopes.of_window)

@@ -102,7 +102,9 @@ def with_losses(
     on, off = without(now, was), without(was, now)
     n_on, n_off = n_on + number_of(on), n_off + number_of(off)
     if worst_too:
-        worst = where(on | off, greatest(abs(ratio - load(s, RATIO + i)), worst), worst)
+        change = abs(ratio - load(s, RATIO + i))
+        change = where(change < np.inf, change, np.inf)  # a ratio that became NaN is as bad as can be
+        worst = where(on | off, greatest(change, worst), worst)
     return losses, rounded_losses, narrow, worst, n_on, n_off
 
 

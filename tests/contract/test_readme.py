@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+import ppocli
 from ppocli.cli.app import COMMANDS, main
 from ppocli.core.metrics import METRICS
+from ppocli.core.parity_report import KINDS
 from ppocli.core.presets import FAMILIES, all_presets, preset
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import AGGREGATIONS
+from ppocli.engine.parity import parity_files
 from ppocli.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -107,9 +111,48 @@ def test_the_screen_is_the_real_one(
 
 
 def test_the_two_lines_to_paste_stand_alone() -> None:
-    blocks = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```([a-z]*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    blocks = [text for language, text in fenced if not language]
     runs = [one for one in blocks if "sample_data" in one]
     tests = [one for one in blocks if "pytest" in one]
     assert [len(one.strip().splitlines()) for one in (*runs, *tests)] == [1, 1]
     assert "pytest" not in README.split(tests[0])[0], "no line above mentions the tests' command"
     assert sys.version_info >= (3, 11)
+
+
+def test_the_names_of_the_frameworks_are_those_of_the_presets_and_equal_what_the_table_says() -> None:
+    section = README.split("## Frameworks")[1].split("\n## ")[0].split("| framework | policy loss |")[1]
+    rows = re.findall(r"^\| ([a-z][a-z0-9-]*) \|(.*)\|$", section, re.MULTILINE)
+    assert [name for name, _ in rows] == list(FAMILIES)
+    sample = str(ROOT / "sample_data" / "healthy.parquet")
+    own = ppocli.evaluate(sample).metrics
+    for one, (name, cells) in zip(parity_files([sample]).frameworks, rows, strict=True):
+        assert one.name == name
+        for kind, cell in zip(KINDS, cells.split("|"), strict=True):
+            found = re.fullmatch(r" `([^`]+)`(?: = (-?)([a-z_0-9]+)(/2)?)? ", cell)
+            if found is None:
+                assert (cell.strip(), kind in one.metrics) == ("", False), (name, kind)
+                continue
+            metric = one.metrics[kind]
+            assert metric.name == found[1]
+            if found[3] is not None:
+                expected = own[found[3]]
+                assert expected is not None
+                factor = (-1 if found[2] else 1) * (0.5 if found[4] else 1)
+                assert metric.value == pytest.approx(factor * expected, rel=1e-9)
+
+
+def test_the_picture_shows_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = ElementTree.parse(ROOT / ".github" / "screenshot.svg").getroot()
+    lines = ["".join(one.itertext()) for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    shown = " ".join(" ".join(lines).split())
+    command = re.search(r"\$ (ppocli check .*?) sample_data/overflow.npz 1,000", shown)
+    assert command is not None
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(command[1].split()[1:]) == ExitCode.GATE_FAILED
+    printed = " ".join(capsys.readouterr().out.split())
+    assert shown.endswith(printed)
+    assert "(.github/screenshot.svg)" in README
