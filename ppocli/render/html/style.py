@@ -152,7 +152,14 @@ header{padding-top:1.1rem}
 h1{font-size:1.3rem}
 .card{padding:.8rem .8rem}
 .figures{grid-template-columns:1fr 1fr;gap:.5rem}
-.metrics,.metrics tbody{display:block}
+.metrics,.metrics tbody,.stack,.stack tbody{display:block}
+.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.stack tr{display:flex;flex-wrap:wrap;gap:.1rem .6rem;align-items:baseline;padding:.45rem 0;
+border-bottom:1px solid var(--grid)}
+.stack tr:last-child{border-bottom:0}
+.stack td{border:0;padding:0}.stack td:empty{display:none}
+.stack td.text{flex-basis:100%;min-width:0}
+.stack td[data-head]::before{content:attr(data-head) ": ";color:var(--soft);font-weight:400}
 .metrics tr{display:grid;grid-template-columns:minmax(0,1fr) auto;padding:.3rem 0;
 border-bottom:1px solid var(--grid)}
 .metrics tr:last-child{border-bottom:0}
@@ -167,8 +174,9 @@ nav,summary{display:none}
 .card,tr,figure{break-inside:avoid}
 .card{border-color:#c9ced6}
 .scroll{overflow:visible}
-.tip,figure>details{display:none!important}
-details::details-content{content-visibility:visible;block-size:auto}
+.tip,details:not([open]),figure>details{display:none!important}
+.card:has(>details:only-child:not([open])),section:has(>.card:only-of-type>details:only-child:not([open])){
+display:none}
 h2{break-after:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
