@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
+from ppocli.render.groups import MOST_ROWS
 from ppocli.render.header import inferred_lines, place_text, skipped_line
 from ppocli.render.json import to_lines
 from ppocli.render.nulls import Nulls
@@ -63,13 +65,13 @@ BAR_WIDTH = 24
 """Characters of the longest bar of the histogram."""
 
 
-def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
+def drift_screen(report: DriftReport, digits: int = 6, *, ascii_only: bool = False) -> Screen:
     """Arrange a report for reading."""
     nulls = Nulls(report, digits, UNASKED)
     blocks = [_files(report, digits)] if len(report.groups) > 1 else []
     for title, names in BLOCKS:
         blocks += metric_rows(title, names, report.metrics, nulls, report)
-    blocks += [one for one in _tables(report, digits) if one.rows]
+    blocks += [one for one in _tables(report, digits, ascii_only) if one.rows]
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
@@ -151,10 +153,10 @@ def _values(
     return tuple(cells)
 
 
-def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
+def _tables(report: DriftReport, digits: int, ascii_only: bool) -> Iterator[Block]:
     """Yield the tables of where the difference is, and of corrections."""
     yield _comparisons(report, digits)
-    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0))
+    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0), ascii_only)
     yield _parts(
         "position in the sequence",
         [_positions(one) for one in report.by_position],
@@ -164,14 +166,25 @@ def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
     yield _parts(
         "probability exp(b)", [_range(one) for one in report.by_probability], report.by_probability, digits
     )
-    yield _parts(
-        "step",
-        ["none" if one.step is None else printable(str(one.step)) for one in report.by_step],
-        report.by_step,
-        digits,
-    )
+    yield _steps(report.by_step, digits)
     yield _sequences(report.sequences, len(report.inputs) > 1, digits)
     yield _corrections(report.corrections, digits)
+
+
+def shown_steps(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the steps that a screen has room for: of many the first and the last."""
+    half = MOST_ROWS // 2
+    return parts if len(parts) <= MOST_ROWS else (*parts[:half], *parts[-half:])
+
+
+def _steps(parts: tuple[Part, ...], digits: int) -> Block:
+    """Return the table of steps."""
+    shown = shown_steps(parts)
+    labels = ["none" if one.step is None else printable(str(one.step)) for one in shown]
+    block = _parts("step", labels, shown, digits)
+    if len(shown) == len(parts):
+        return block
+    return replace(block, title=f"the first and the last of {len(parts):,} steps; -f json has all")
 
 
 def _comparisons(report: DriftReport, digits: int) -> Block:
@@ -194,7 +207,7 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
     return Block(columns, tuple(rows))
 
 
-def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
+def _histogram(bars: tuple[Bar, ...], n: int, ascii_only: bool) -> Block:
     """Return |a - b| by octave; the small ones that hold next to nothing stand together."""
     columns = (
         Column("|a - b| up to", "number"),
@@ -213,7 +226,7 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
             "more" if one.high is None else number_text(float(one.high), 3),
             count_text(count),
             f"{count / n:.2%}" if n else "",
-            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=True),
+            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=ascii_only),
         )
         for one, count in zip(bars[first:], counts, strict=True)
     )
