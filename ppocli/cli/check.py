@@ -72,8 +72,8 @@ class CheckOutput(WritingOptions):
             "-f",
             "--format",
             metavar="FORMAT",
-            text="table (default), json, jsonl, csv, tsv, md, junit, or github: annotations, and Markdown "
-            "appended to the file that GITHUB_STEP_SUMMARY names.",
+            text="table (default), json, jsonl, csv, tsv, md, html, junit, or github: annotations, and "
+            "Markdown appended to the file that GITHUB_STEP_SUMMARY names.",
         ),
     ] = "table"
     export: Annotated[
@@ -82,8 +82,8 @@ class CheckOutput(WritingOptions):
             OUTPUT,
             "--export",
             metavar="FILE",
-            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md, and .xml for "
-            "JUnit. Repeatable.",
+            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md .html, and .xml "
+            "for JUnit. Repeatable.",
         ),
     ] = None
 

@@ -19,8 +19,7 @@ from ppocli.cli.output import check_target
 from ppocli.core.spec import choose
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at
-from ppocli.render.convert import convert_text
-from ppocli.render.formats import FORMATS
+from ppocli.render.convert import CONVERT_FORMATS, convert_text
 from ppocli.render.progress import progress_for
 
 HELP = """\
@@ -72,7 +71,7 @@ class ConvertOptions:
         ------
         UsageProblem
         """
-        choose("--format", self.format, FORMATS)
+        choose("--format", self.format, CONVERT_FORMATS)
 
     def check_output(self, inputs: list[str]) -> None:
         """Refuse a file that cannot or must not be written.

@@ -165,7 +165,7 @@ class WritingOptions:
             "-f",
             "--format",
             metavar="FORMAT",
-            text="table (default), json, jsonl, csv, tsv or md.",
+            text="table (default), json, jsonl, csv, tsv, md or html.",
         ),
     ] = "table"
     output: Annotated[
@@ -184,7 +184,7 @@ class WritingOptions:
             OUTPUT,
             "--export",
             metavar="FILE",
-            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md. Repeatable.",
+            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md .html. Repeatable.",
         ),
     ] = None
     force: Annotated[bool, flag(OUTPUT, "--force", text="Overwrite files that exist.")] = False

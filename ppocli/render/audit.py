@@ -76,7 +76,7 @@ def short_blocks(audit: AuditResult, digits: int) -> list[Block]:
         for name, one in audit.formats.items()
         for question, answer in one.answers()
     ]
-    return [Block(columns, tuple(rows)), Block(text=_recommendation(audit))]
+    return [Block(columns, tuple(rows)), Block(text=recommendation_text(audit))]
 
 
 def _verdicts(audit: AuditResult) -> Block:
@@ -241,10 +241,10 @@ def _candidates(audit: AuditResult, digits: int) -> list[Block]:
                 "recommended" if chosen else "" if known else "not evaluated: storage alone flips decisions",
             )
         )
-    return [Block(text=_recommendation(audit)), Block(columns, tuple(rows))]
+    return [Block(text=recommendation_text(audit)), Block(columns, tuple(rows))]
 
 
-def _recommendation(audit: AuditResult) -> str:
+def recommendation_text(audit: AuditResult) -> str:
     """Return the recommendation in one line."""
     one = audit.recommendation
     if one is None:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ppocli.render.blocks import Screen
     from ppocli.render.console import Look
 
-FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "html")
 """What `-f` takes."""
 
-SUFFIXES = {".json": "json", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".md": "md"}
+SUFFIXES = {f".{name}": name for name in FORMATS[1:]}
 """What `--export` takes, by the suffix of the file."""
 
 
@@ -43,6 +43,10 @@ def eval_text(
         from ppocli.render.delimited import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits, sort=sort)
     if name == "md":
         from ppocli.render.markdown import eval_markdown
 
@@ -68,6 +72,10 @@ def audit_text(
         from ppocli.render.audit_data import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.audit import audit_screen
 
     screen = audit_screen(report, digits, ascii_only=look.ascii)
@@ -97,6 +105,10 @@ def parity_text(
         from ppocli.render.parity import parity_delimited
 
         return parity_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.parity import parity_screen
 
     screen = parity_screen(report, digits)
@@ -117,6 +129,10 @@ def drift_text(
         return drift_jsonl(report, encoding=encoding)
     if name in ("csv", "tsv"):
         return drift_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     screen = drift_screen(report, digits)
     return _drawn(screen, name, look)
 
@@ -137,6 +153,10 @@ def inspect_text(
         from ppocli.render.inspect_data import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.inspect import inspect_screen
 
     screen = inspect_screen(report, digits)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import reports
 from contract.command import FAKE_ENGINE, environment, ppocli
+from pages import parsed
 
 EVAL = shlex.join([sys.executable, str(FAKE_ENGINE), "eval"])
-FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "html")
 
 
 def shell(line: str, **changes: str) -> subprocess.CompletedProcess[bytes]:
@@ -170,6 +171,8 @@ def test_odd_names(format_: str) -> None:
             [json.loads(text)] if format_ == "json" else list(map(json.loads, text.splitlines()))
         )
         assert documents[-1]["inputs"][0]["path"] == reports.ODD_NAME
+    elif format_ == "html":
+        assert shown in parsed(text).text()
     elif format_ == "md":
         assert r"\[red\]x\[/red\] \\x1b\[31m\|ü\\x0a.parquet" in text
     else:
