@@ -33,7 +33,7 @@ def check_page(report: CheckReport, digits: int) -> Page:
     heading, lede = heading_of(screen.header[0])
     judged = check_screen(report, digits)
     tables = [one for one in judged.blocks if any(column.header == "status" for column in one.columns)]
-    before = judged.blocks[: judged.blocks.index(tables[0])]
+    before = [block_card(one, terms) for one in judged.blocks[: judged.blocks.index(tables[0])]]
     document = report.to_dict()
     word, _, said = verdict(report).partition("  ")
     return Page(
@@ -45,7 +45,7 @@ def check_page(report: CheckReport, digits: int) -> Page:
         lines=tuple(dict.fromkeys((*screen.header[1:], *judged.header[1:]))),
         figures=headline(evaluation.metrics, HEADLINE, digits),
         sections=(
-            Section("checks", "Checks", [*(block_card(one, terms) for one in before), card(_checks(tables[0]))]),
+            Section("checks", "Checks", [*before, card(_checks(tables[0]))]),
             findings_section(evaluation.findings),
             *sections_of(evaluation, screen, terms, digits),
             metrics_section(document, terms),
