@@ -209,6 +209,7 @@ def files_run(
     like: Preset | None = None,
 ) -> Run:
     """Return a run over files, patterns and directories; arguments as in `evaluate_files`."""
+    from ppocli.engine.files_ahead import in_flight
     from ppocli.io.source import expand, open_input
 
     files, skipped = expand(paths)
@@ -222,7 +223,7 @@ def files_run(
 
     return Run(
         spec=spec,
-        open_readers=[opener(path) for path in files],
+        open_readers=in_flight(files, [opener(path) for path in files]),
         chunk_tokens=chunk_rows,
         progress=progress or NoProgress(),
         skip_bad=skip_bad,
