@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppocli.core.formats import FORMATS
+from ppocli.core.metrics import METRICS
 from ppocli.engine.aggregates import (
     put_aggregates,
     put_groups,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 RATIO = ("log_probs", "old_log_probs")
 POLICY = (*RATIO, "advantages")
+ORDER = {name: index for index, name in enumerate(METRICS)}
 
 
 def summarise(totals: Totals, spec: LossSpec) -> Summary:
@@ -53,10 +57,7 @@ def summarise(totals: Totals, spec: LossSpec) -> Summary:
         put_micro_batches(s)
         put_total_loss(s)
     _put_counts(s)
-    from ppocli.core.metrics import METRICS
-
-    order = {name: index for index, name in enumerate(METRICS)}
-    names = sorted(s.metrics, key=lambda name: order.get(name.removesuffix("_finite"), len(order)))
+    names = sorted(s.metrics, key=lambda name: ORDER.get(name.removesuffix("_finite"), len(ORDER)))
     s.metrics = {name: s.metrics[name] for name in names}
     return s
 
@@ -119,8 +120,9 @@ def _put_ratio(s: Summary) -> None:
     side = 0 if -low > high else 1
     size = max(-low, high) if n else math.nan
     s.put("log_ratio_abs_max", size, RATIO, (raw[0], raw[1] + raw[2], 0), where=s.place("log_ratio", side))
+    reached = np.cumsum(s.totals.bins)
     for percent in (1, 5, 50, 95, 99):
-        x = quantile_place(s, percent) if n else math.nan
+        x = quantile_place(s, percent, reached) if n else math.nan
         why = "beyond the +-32 nats that quantiles are kept for" if n else None
         s.put(f"ratio_p{percent:02d}", exp(_clamped(s, x)), RATIO, _order_tally(s), why=why)
 

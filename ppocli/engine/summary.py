@@ -17,6 +17,8 @@ from ppocli.kernels import layout
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from ppocli.core.spec import LossSpec
     from ppocli.engine.totals import Totals
 
@@ -96,10 +98,18 @@ class Summary:
     metrics: dict[str, Any] = field(default_factory=dict)
     nulls: dict[str, NullNote] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
+    _is_clean: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Looked at once: of thousands of groups, each of whose metrics would look at its own counts.
+        of = self.totals
+        self._is_clean = not (of.nonfinite.any() or of.terms.any() or of.column_counts.any())
 
     def total(self, name: str) -> float:
         """Return a sum over the finite tokens of its selection; infinite or NaN where it overflows."""
         which = SUM[name]
+        if self._is_clean:
+            return float(self.totals.hi[which] + self.totals.lo[which])
         overflow = nonfinite_of(add_tallies(self.totals.nonfinite[which]))
         return float(overflow) if overflow else float(self.totals.hi[which] + self.totals.lo[which])
 
@@ -112,6 +122,8 @@ class Summary:
 
         Where the quantity called `constant` does not vary no sum is taken, and none overflows.
         """
+        if self._is_clean:
+            return CLEAN
         if constant is not None and self.is_constant(constant):
             return self.left_out(name)
         which = SUM[name]
@@ -119,7 +131,7 @@ class Summary:
 
     def left_out(self, name: str) -> Tally:
         """Return how many terms of tokens left out are not finite: what an extreme would see of them."""
-        return add_tallies(self.totals.terms[SUM[name]])
+        return CLEAN if self._is_clean else add_tallies(self.totals.terms[SUM[name]])
 
     def extreme(self, name: str) -> tuple[float, float]:
         """Return the smallest and largest value of a quantity."""
@@ -139,7 +151,7 @@ class Summary:
         if constant is not None and self.is_constant(constant):
             return self.extreme(constant)[0]
         which = SUM[name]
-        if self.totals.nonfinite[which].any():
+        if not self._is_clean and self.totals.nonfinite[which].any():
             return self.total(name)
         return float(self.totals.hi[which] / n + self.totals.lo[which] / n)
 
@@ -150,7 +162,7 @@ class Summary:
             return math.nan
         if constant is not None and self.is_constant(constant):
             return 0.0
-        if self.totals.nonfinite[SUM[name]].any():
+        if not self._is_clean and self.totals.nonfinite[SUM[name]].any():
             return math.nan
         high_part, low_part = self.totals.m2[MOMENTS.index(name)]
         return max(float(high_part + low_part), 0.0) / (n - ddof)
@@ -259,6 +271,8 @@ class Summary:
 
     def bad_values(self, roles: Sequence[str]) -> str:
         """Say which values are not finite in these columns, or nothing."""
+        if self._is_clean:
+            return ""
         parts = []
         for role in roles:
             counts = self.totals.column_counts[COLUMNS.index(role)] if role in COLUMNS else ()
@@ -287,15 +301,15 @@ def roles_of(selection: str, spec: LossSpec) -> tuple[str, ...]:
     return (*SELECTIONS[selection], *more)
 
 
-def quantile_place(s: Summary, percent: int) -> float:
+def quantile_place(s: Summary, percent: int, reached: NDArray[np.int64]) -> float:
     """Return the log-ratio of a quantile: the centre of the first bin whose cumulative share reaches it.
 
+    `reached`: how many tokens each bin and those before it hold.
     In the two end bins, which hold all that is further than 32 nats from 0, the bound of `log_ratio_clamp`
     where that is nearer, else NaN. Never outside the extremes.
     """
     n = s.count("ratio")
     target = -(-n * percent // 100)
-    reached = np.cumsum(s.totals.bins)
     index = int(np.searchsorted(reached, max(target, 1)))
     if index in (0, layout.HISTOGRAM_BINS - 1):
         bound = s.spec.log_ratio_clamp

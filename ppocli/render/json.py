@@ -59,7 +59,7 @@ def _dumps(document: Any, encoding: str, *, indent: int | None) -> str:
 def _without_negative_zero(value: Any) -> Any:
     """Replace -0.0 by 0.0, tuples by lists."""
     if isinstance(value, float):
-        return value + 0.0  # -0.0 + 0.0 is 0.0
+        return value or 0.0  # the same object, not a copy: of thousands of groups there are a lot of them
     if isinstance(value, Mapping):
         return {str(key): _without_negative_zero(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
