@@ -25,7 +25,7 @@ class Flip:
     direction : {"on", "off"}
         Clipped in the format only, or in float64 only.
     ratio, reference_ratio : float
-        In the format and in float64; None where infinite.
+        In the format and in float64; None where infinite or NaN.
     """
 
     where: Place

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ppocli.core.formats import FORMATS
 from ppocli.core.metrics import METRICS
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 RATIO = ("log_probs", "old_log_probs")
 POLICY = (*RATIO, "advantages")
-ORDER = {name: index for index, name in enumerate(METRICS)}
 
 
 def summarise(totals: Totals, spec: LossSpec) -> Summary:
@@ -57,9 +55,16 @@ def summarise(totals: Totals, spec: LossSpec) -> Summary:
         put_micro_batches(s)
         put_total_loss(s)
     _put_counts(s)
-    names = sorted(s.metrics, key=lambda name: ORDER.get(name.removesuffix("_finite"), len(ORDER)))
+    order = _order()
+    names = sorted(s.metrics, key=lambda name: order.get(name.removesuffix("_finite"), len(order)))
     s.metrics = {name: s.metrics[name] for name in names}
     return s
+
+
+@cache
+def _order() -> dict[str, int]:
+    """Return the places of the metrics in the catalogue."""
+    return {name: index for index, name in enumerate(METRICS)}
 
 
 def _put_mean(
@@ -120,9 +125,8 @@ def _put_ratio(s: Summary) -> None:
     side = 0 if -low > high else 1
     size = max(-low, high) if n else math.nan
     s.put("log_ratio_abs_max", size, RATIO, (raw[0], raw[1] + raw[2], 0), where=s.place("log_ratio", side))
-    reached = np.cumsum(s.totals.bins)
     for percent in (1, 5, 50, 95, 99):
-        x = quantile_place(s, percent, reached) if n else math.nan
+        x = quantile_place(s, percent) if n else math.nan
         why = "beyond the +-32 nats that quantiles are kept for" if n else None
         s.put(f"ratio_p{percent:02d}", exp(_clamped(s, x)), RATIO, _order_tally(s), why=why)
 

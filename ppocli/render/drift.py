@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.render.bars import bar
 from ppocli.render.blocks import Block, Column, Screen
+from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
@@ -72,6 +73,8 @@ def drift_screen(report: DriftReport, digits: int = 6, *, ascii_only: bool = Fal
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
+    if report.checks:
+        blocks += [checks_block(report, digits), Block(text=verdict(report))]
     return Screen((*_header(report), *nulls.legend()), tuple(blocks))
 
 
@@ -161,7 +164,12 @@ def _tables(report: DriftReport, digits: int, ascii_only: bool) -> Iterator[Bloc
     yield _parts(
         "probability exp(b)", [_range(one) for one in report.by_probability], report.by_probability, digits
     )
-    yield _parts("step", [str(one.step) for one in report.by_step], report.by_step, digits)
+    yield _parts(
+        "step",
+        ["none" if one.step is None else printable(str(one.step)) for one in report.by_step],
+        report.by_step,
+        digits,
+    )
     yield _sequences(report.sequences, len(report.inputs) > 1, digits)
     yield _corrections(report.corrections, digits)
 
@@ -177,7 +185,10 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
             cell if name in one.metrics else "-"
             for name, cell in zip(COMPARED, _values(one.metrics, one.nulls, COMPARED, digits), strict=True)
         ]
-        return label, *cells, f"{printable(one.a)} - {printable(one.b)}"
+        n_main = report.metrics.get("n_tokens", 0)
+        n = one.metrics.get("n_tokens", n_main)
+        part = "" if n == n_main else f", at {n:,} of {n_main:,} tokens"
+        return label, *cells, f"{printable(one.a)} - {printable(one.b)}{part}"
 
     rows = [row("mismatch", report), *(row(one.name, one) for one in report.comparisons)]
     return Block(columns, tuple(rows))
