@@ -169,6 +169,27 @@ def test_current_and_rollout_only_is_what_prime_rl_exports() -> None:
     assert line in str(error.hint)
 
 
+def test_the_line_for_drift_names_what_only_a_framework_makes_clear() -> None:
+    names = dict.fromkeys(("action_log_probs", "rollout_log_probs", "advantages"), "float32")
+    with pytest.raises(InputError) as caught:
+        resolve("f.parquet", names, {}, MAIN_ROLES, aliases={"old_log_probs": ("action_log_probs",)})
+    line = "ppocli drift f.parquet --col old_log_probs=action_log_probs  ("
+    assert str(caught.value.hint).startswith(line)
+    both = ("old_log_probs", "rollout_log_probs")
+    found = find(*names, col={"old_log_probs": "action_log_probs"}, required=both)
+    assert found.columns["rollout_log_probs"] == "rollout_log_probs"
+
+
+def test_what_a_comparison_lacks_is_no_ratio() -> None:
+    both = ("old_log_probs", "rollout_log_probs")
+    error = refusal("trainer_logprobs", "inference_logprobs", required=both)
+    assert error.message.startswith("no column for role 'old_log_probs'; found are log_probs ('trainer_")
+    assert str(error.hint).splitlines() == [
+        "ppocli drift f.parquet --a log_probs --b rollout_log_probs  (compares the two policies)",
+        "--col old_log_probs=NAME  (names the missing column)",
+    ]
+
+
 def test_missing_role_lists_columns_and_the_nearest_name() -> None:
     error = refusal("log_probs", "old_log_probs", "advantges")
     assert error.message == "no column for role 'advantages'"
