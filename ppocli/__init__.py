@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.report_table import to_arrow as to_arrow
     from ppocli.io.writer import RolloutWriter as RolloutWriter
 
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "partials": "ppocli.engine.by_file",
     "ppo_clip_loss": "ppocli.engine.evaluate",
     "synth": "ppocli.engine.synth",
+    "to_arrow": "ppocli.io.report_table",
 }
 __all__ = [
     "AuditReport",
@@ -68,7 +70,17 @@ __all__ = [
     "partials",
     "ppo_clip_loss",
     "synth",
+    "to_arrow",
+    "to_html",
 ]
+
+
+def to_html(report: Any) -> str:
+    """Return a report as a page of its own: everything in one text, without scripts from elsewhere."""
+    from importlib import import_module
+
+    page: str = import_module("ppocli.render.html").html_page(report)
+    return page
 
 
 def __getattr__(name: str) -> Any:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from ppocli.cli.output import Destination
     from ppocli.core.check_report import CheckReport
-    from ppocli.core.progress import Progress
-    from ppocli.core.report import Group
     from ppocli.core.spec import LossSpec
     from ppocli.errors import PpoCliError
 
@@ -146,11 +144,7 @@ class _Asked:
         self.baseline = gating.baseline
         execution.check()
         engine.check()
-        if engine.engine == "ray" and self.gate.by == "step":
-            raise UsageProblem(
-                "--by step reads all files in one process, so it takes no --engine ray",
-                hint="leave out one of the two",
-            )
+        engine.check_rows(self.gate.by)
 
     def judged(self, output: CheckOutput) -> CheckReport:
         """Read and judge."""
@@ -187,7 +181,7 @@ class _Asked:
                     self.paths,
                     self.spec,
                     self.reading,
-                    by="file" if self.gate.by == "file" else "total",
+                    by=self.gate.by,
                     threads=self.execution.threads,
                     chunk_rows=self.execution.chunk_rows,
                     allow_empty=self.data.allow_empty,
@@ -196,29 +190,11 @@ class _Asked:
                     caps=self.caps,
                     **engine_settings(cluster),
                 )
-            if self.gate.by == "step" and report.metrics["n_tokens"]:
-                report = replace(report, groups=self._steps(progress))
         finally:
             progress.finish()
         for line in notices(report, self.data, self.execution):
             notice(line)
         return report.to_dict()
-
-    def _steps(self, progress: Progress) -> tuple[Group, ...]:
-        """Evaluate each step."""
-        from ppocli.engine.by_group import groups_by
-
-        threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
-        return groups_by(
-            self.gate.by,
-            self.paths,
-            self.spec,
-            self.reading,
-            threads=threads,
-            chunk_rows=chunk_rows,
-            progress=progress,
-            caps=self.caps,
-        )
 
 
 def _names_under(like: str | None, spec: LossSpec) -> tuple[str, ...]:

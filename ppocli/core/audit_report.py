@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ppocli.core.audit_metrics import ARITHMETIC, STORAGE
+from ppocli.core.shown import Shown
 from ppocli.core.verdicts import Candidate, Verdict, worst_of
 from ppocli.errors import ExitCode
 
@@ -174,8 +175,8 @@ class AuditResult:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class AuditReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class AuditReport(Shown):
     """The result of `ppocli audit`.
 
     Attributes

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ppocli.core.report import Number, Place
+from ppocli.core.shown import Shown
 
 Status = Literal["pass", "fail", "skip", "error"]
 CheckKind = Literal["max", "min", "expect", "baseline", "finding", "findings", "profile"]
@@ -65,8 +66,8 @@ class Check:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Shown):
     """The result of `ppocli check`.
 
     Attributes
@@ -84,6 +85,13 @@ class CheckReport:
     checks: tuple[Check, ...]
     gate: Mapping[str, Any]
     exit_code: int
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything but `run`, which describes the run and not the data."""
+        if not isinstance(other, CheckReport):
+            return NotImplemented
+        mine, its = self.to_dict(), other.to_dict()
+        return {**mine, "run": None} == {**its, "run": None}
 
     def count(self, status: Status) -> int:
         """Return how many checks ended so."""

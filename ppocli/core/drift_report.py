@@ -17,6 +17,7 @@ from ppocli.core.report import (
     Skipped,
     pruned,
 )
+from ppocli.core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,8 @@ class Versus:
     nulls: Mapping[str, NullNote]
 
 
-@dataclass(frozen=True, slots=True)
-class DriftReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DriftReport(Shown):
     """The result of `ppocli drift`.
 
     Attributes
@@ -165,7 +166,7 @@ class DriftReport:
     worst: tuple[WorstPair, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def status(self) -> str:

@@ -26,6 +26,7 @@ from ppocli.core.spec import (
     SEQUENCE_RATIOS,
     LossSpec,
 )
+from ppocli.core.trend import TREND
 from ppocli.errors import ExitCode
 
 BY_AGGREGATION = "policy_loss_by_agg"
@@ -337,7 +338,9 @@ def _group() -> Schema:
     """Return the schema of one entry of `groups`."""
     key = {"type": "object", "minProperties": 1}
     parts = {name: {"$ref": f"#/$defs/{name}"} for name in ("metrics", "nulls")}
-    return _object({"key": key, **parts, "drift": {"$ref": "#/$defs/drift_short"}}, optional=("drift",))
+    parts["drift"] = {"$ref": "#/$defs/drift_short"}
+    parts["change"] = _object(dict.fromkeys(TREND, _NUMBER_OR_NULL), optional=TREND)
+    return _object({"key": key, **parts}, optional=("drift", "change"))
 
 
 def _like() -> Schema:

@@ -39,8 +39,8 @@ LOCATED = {
 POSITIVE = ("log_prob", "old_log_prob", "ref_log_prob")
 """Extremes that have a place only where they are above 0."""
 
-MOST_PIECES = 1 << 16
-"""Pieces of sequences that are held at once, 8 MB; a span with more of them is evaluated in parts."""
+MOST_PIECES = 1 << 15
+"""Pieces of sequences that are held at once, 4 MB; a span with more of them is evaluated in parts."""
 
 LOSS_ROLES = ("log_probs", "old_log_probs", "advantages", "rollout_log_probs")
 TERMS = ("loss", LOSS), ("unclipped", UNCLIPPED), ("grad_abs", GRADIENT)

@@ -49,7 +49,7 @@ class AdvantageScopes:
 
     spec: LossSpec
     base_row: int = 0
-    table: KeyedTable = field(default_factory=KeyedTable)
+    table: KeyedTable = field(default_factory=lambda: KeyedTable.narrow(2, timed=False))
     shift: Floats = field(default_factory=lambda: np.zeros(1))
     scale: Floats = field(default_factory=lambda: np.ones(1))
     spoilt: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))

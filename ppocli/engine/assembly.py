@@ -88,7 +88,7 @@ class Assembly:
     def report(self, *, allow_empty: bool) -> EvalReport:
         """Read all inputs, or take their parts, and report."""
         run, passes = self.run, self.passes
-        run.progress.start(run.total_bytes() * passes.n_readings)
+        run.progress.start(run.total_bytes() * (passes.n_readings + run.by_group))
         # `only` names selections of our own; a framework then gives its loss and columns, not its metrics.
         shown = run.like if run.only is None else None
         settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))

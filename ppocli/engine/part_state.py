@@ -333,22 +333,19 @@ def _table(raw: Json) -> KeyedTable:
     """Return groups."""
     keys, states = unpacked(_of(raw, "keys")), unpacked(_of(raw, "states"))
     n = keys.shape[0] if keys.ndim == 2 else -1
-    if keys.shape != (n, 2) or keys.dtype != np.int64 or states.shape != (n, sequence.N_STATE):
+    n_keyed = next(
+        (k for k in range(sequence.N_KEYED + 1) if states.shape == (n, sequence.width_of(k))), None
+    )
+    if keys.shape != (n, 2) or keys.dtype != np.int64 or n_keyed is None:
         raise ValueError("groups of another shape")
     if n > GROUP_LIMIT or states.dtype != np.float64:
         raise ValueError("more groups than are kept, or of another type")
-    table = KeyedTable()
-    fill(table, keys, states)
-    return table
-
-
-def fill(table: KeyedTable, keys: np.ndarray[Any, Any], states: np.ndarray[Any, Any]) -> None:
-    """Put rows into an empty table."""
-    n = keys.shape[0]
+    table = KeyedTable.narrow(n_keyed, timed=False)
     table.reserve(n)
     table.keys[:n], table.states[:n], table.n = keys, states, n
     table.slots[:] = -1
     sequence.rebuild(table.slots, table.keys, n)
+    return table
 
 
 # ------------------------------------------------------------------------------------------ small things

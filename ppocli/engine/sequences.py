@@ -100,8 +100,9 @@ class SequenceStage:
         by_group = "group_id" in span.arrays
         totals.has_sequences = by_id or by_row
         if by_group:
-            totals.groups = KeyedTable()
-        return cls(path, plan, totals, by_id, by_row, by_group, micro, base_row)
+            totals.groups = KeyedTable.narrow(plan.n_keyed, timed=False)
+        open_rows = KeyedTable.narrow(plan.n_keyed, timed=True)
+        return cls(path, plan, totals, by_id, by_row, by_group, micro, base_row, open_rows)
 
     def cut(self, span: Span) -> Cut:
         """Cut a span for everything that is summed for."""
@@ -219,8 +220,8 @@ class SequenceStage:
     def _close(self, rows: Ints) -> None:
         """Close some open sequences, in order, a few at a time: each takes memory while it is closed."""
         for at in range(0, rows.size, CLOSED_TOGETHER):
-            part = rows[at : at + CLOSED_TOGETHER]
-            sequence.close_rows(part, self.open_rows.states, *self._targets())
+            states = sequence.widened(self.open_rows.states[rows[at : at + CLOSED_TOGETHER]])
+            sequence.close_rows(np.arange(states.shape[0]), states, *self._targets())
 
     def _check_returned(self, table: KeyedTable, before: int) -> None:
         """Notice ids that come back after their sequence was closed."""
@@ -265,7 +266,7 @@ class SequenceStage:
         )  # fmt: skip
         self.totals.n_groups_over = taken < groups.size
         if self.totals.n_groups_over:
-            self.totals.groups = KeyedTable()  # the metrics are null, and so many states are 200 MB
+            self.totals.groups = KeyedTable.narrow(0, timed=False)  # the metrics are null
 
 
 def _ids_at(span: Span, name: str, starts: Ints) -> tuple[Ints, NDArray[np.uint8]]:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ppocli.core.partials import COLUMNS, EXTREMES, MOMENTS, SELECTIONS, SEQUENCE_SUM, SUM
+from ppocli.core.partials import (
+    COLUMNS,
+    EXTREMES,
+    KEYED,
+    LANE_SUMS,
+    MOMENTS,
+    SELECTIONS,
+    SEQUENCE_SUM,
+    SUM,
+)
 from ppocli.engine.data_checks import DataChecks
 from ppocli.kernels import layout, merge, sequence
 
@@ -48,6 +57,12 @@ class Plan:
     has: int
     needs: tuple[int, ...]
     computed: bool = False
+
+    @property
+    def n_keyed(self) -> int:
+        """How many of `KEYED`, from the first on, have a selection of this plan."""
+        used = [self.uses >> layout.SELECTION[name] & 1 for name in map(LANE_SUMS.__getitem__, KEYED)]
+        return max(place for place, one in enumerate((1, *used)) if one)
 
     def columns_of(self, uses: int) -> int:
         """Return the columns that some selections need, as bits."""
@@ -122,13 +137,26 @@ def _zeros(*shape: int) -> Floats:
 
 @dataclass(slots=True, eq=False)
 class KeyedTable:
-    """States by a pair of integers, in order of first sight."""
+    """States by a pair of integers, in order of first sight.
+
+    `touched`, when each state was last added to, is kept only where it has a place for every state.
+    """
 
     keys: Ints = field(default_factory=lambda: np.zeros((1024, 2), dtype=np.int64))
     states: Floats = field(default_factory=lambda: _zeros(1024, sequence.N_STATE))
     touched: Ints = field(default_factory=lambda: np.zeros(1024, dtype=np.int64))
-    slots: NDArray[np.int32] = field(default_factory=lambda: np.full(4096, -1, dtype=np.int32))
+    slots: NDArray[np.int32] = field(default_factory=lambda: np.full(2048, -1, dtype=np.int32))
     n: int = 0
+
+    @classmethod
+    def narrow(cls, n_keyed: int, *, timed: bool) -> KeyedTable:
+        """Return a table that keeps the first so many of `KEYED`; `timed`: when states were last added to."""
+        states = _zeros(1024, sequence.width_of(n_keyed))
+        return cls(states=states, touched=np.zeros(1024 if timed else 0, dtype=np.int64))
+
+    def widen(self, width: int) -> None:
+        """Let narrow states keep as much as states of this width do."""
+        self.states = sequence.widened(self.states, width)
 
     def reserve(self, n: int) -> None:
         """Make room for n rows."""
@@ -139,10 +167,12 @@ class KeyedTable:
             capacity *= 2
         for name in ("keys", "states", "touched"):
             old = getattr(self, name)
-            new = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
-            new[: self.n] = old[: self.n]
-            setattr(self, name, new)
-        self.slots = np.full(4 * capacity, -1, dtype=np.int32)
+            if old.shape[0]:
+                new = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
+                new[: self.n] = old[: self.n]
+                setattr(self, name, new)
+                del old, new
+        self.slots = np.full(2 * capacity, -1, dtype=np.int32)
         sequence.rebuild(self.slots, self.keys, self.n)
 
     def keep(self, rows: Ints) -> None:
@@ -308,12 +338,14 @@ class Totals:
         other.groups.states[: other.groups.n, sequence.FIRST_ROW] += self.n_rows
         self.n_groups_over |= other.n_groups_over
         if self.n_groups_over:
-            self.groups = KeyedTable()
+            self.groups = KeyedTable.narrow(0, timed=False)
             return
         if self.groups is None:
             self.groups = other.groups  # which is in nobody else's use once its file has been reported
             return
         mine, theirs = self.groups, other.groups
+        if mine.states.shape[1] < theirs.states.shape[1]:
+            mine.widen(theirs.states.shape[1])
         mine.reserve(min(mine.n + theirs.n, limit))
         n = sequence.merge_keyed(
             mine.slots, mine.keys, mine.states, mine.n, limit, theirs.keys, theirs.states, theirs.n

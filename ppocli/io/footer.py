@@ -80,8 +80,9 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
 
     PyArrow's `metadata.row_group(i).column(j)` does not catch what the C++ constructor below it throws for a
     level histogram of the wrong length: the process is aborted. Announcing the chunks for reading goes
-    through the same constructor, and there a failure becomes a Python exception. It takes 0.2 ms for a small
-    file and 35 ms for 100,000 chunks.
+    through the same constructor, and there a failure becomes a Python exception. A reader of no rows
+    announces the chunks of its first row group, which takes 0.01 ms; one with `pre_buffer` those of all row
+    groups, 0.13 ms for a small file and 35 ms for 100,000 chunks.
 
     Raises
     ------
@@ -89,6 +90,12 @@ def check_chunks(file: Any, path: str, leaves: Collection[int]) -> None:
     """
     meta = file.metadata
     if not meta.num_row_groups or not leaves:
+        return
+    if meta.num_row_groups == 1:
+        try:
+            next(file.reader.iter_batches(0, [0], sorted(leaves), use_threads=False), None)
+        except FAILURES as failure:
+            raise damaged_footer(path, one_line(failure)) from None
         return
     nothing = _NoData(place_of(path).size)
     try:

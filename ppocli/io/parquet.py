@@ -140,7 +140,10 @@ class ParquetReader:
         else:
             for groups, rows in runs:
                 self._check_pages(self._place.whole(), names, groups)
-                yield from self._file.iter_batches(rows, row_groups=groups, columns=names)
+                threads = self._file.metadata.num_rows > rows  # for one batch they take longer to call
+                yield from self._file.iter_batches(
+                    rows, row_groups=groups, columns=names, use_threads=threads
+                )
 
     def _read_apart(self, names: list[str], groups: list[int], rows: int) -> Iterator[Any]:
         """Yield the batches of a run from a file opened for it: a PyArrow reader is for one thread."""

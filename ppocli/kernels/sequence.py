@@ -25,9 +25,13 @@ Targets: TypeAlias = tuple[float, float, Floats, Floats, Ints, Ints, Floats, Int
 N_KEYED = len(KEYED)
 STORED, VALID, COUNT, PIECE_SUM = 0, 1, 2, 2 + N_KEYED
 HI, LO = 2 + N_KEYED, 2 + 2 * N_KEYED
-ADV_MIN, ADV_MAX, FLAGS, FIRST_ROW = (2 + 3 * N_KEYED + k for k in range(4))
+ADV_MIN, ADV_MAX, FLAGS, FIRST_ROW = range(-4, 0)
 N_STATE = 6 + 3 * N_KEYED
-"""A state: counts, sums as pairs, the range of the advantages, flags and the row of its first token."""
+"""A state: counts, sums as pairs, the range of the advantages, flags and the row of its first token.
+
+A narrow state keeps the first n of `KEYED` alone, 6 + 3 n numbers in the same order; `HI` is 2 + n there and
+`LO` 2 + 2 n.
+"""
 PIECE_ADV_MIN, PIECE_ADV_MAX, PIECE_FLAGS = (PIECE.index(name) for name in ("adv_min", "adv_max", "flags"))
 OF_LOSS, OF_LOG_RATIO = KEYED.index("loss"), KEYED.index("log_ratio")
 OF_SQUARES = 1
@@ -49,6 +53,8 @@ where one without a valid token begins."""
 RATIO_FLAGS = partials.FLAG_RATIO_NAN, partials.FLAG_RATIO_POSINF, partials.FLAG_RATIO_NEGINF
 LOSS_FLAGS = partials.FLAG_LOSS_NAN, partials.FLAG_LOSS_POSINF, partials.FLAG_LOSS_NEGINF
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
+_AT_ONCE = 1 << 14
+"""States that are looked at together where a table is gone through: a matter of memory."""
 
 
 # ------------------------------------------------------------------------------------------- pieces
@@ -56,15 +62,17 @@ _NO_BYTES = np.zeros(0, dtype=np.uint8)
 
 @jit
 def _add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
-    """Add pieces, in order, to the states at these places; none at place -1."""
+    """Add pieces, in order, to the states at these places; none at place -1. The states may be narrow."""
+    n_keyed = (states.shape[1] - 6) // 3
+    hi, lo = 2 + n_keyed, 2 + 2 * n_keyed
     for j in range(places.size):
         at = places[j]
         if at >= 0:
-            for k in range(COUNT + N_KEYED):
+            for k in range(COUNT + n_keyed):
                 states[at, k] += pieces[j, k]
-            for k in range(N_KEYED):
-                states[at, HI + k], states[at, LO + k] = dd_add(
-                    states[at, HI + k], states[at, LO + k], pieces[j, PIECE_SUM + k], 0.0
+            for k in range(n_keyed):
+                states[at, hi + k], states[at, lo + k] = dd_add(
+                    states[at, hi + k], states[at, lo + k], pieces[j, PIECE_SUM + k], 0.0
                 )
             states[at, ADV_MIN] = min(states[at, ADV_MIN], pieces[j, PIECE_ADV_MIN])
             states[at, ADV_MAX] = max(states[at, ADV_MAX], pieces[j, PIECE_ADV_MAX])
@@ -84,18 +92,19 @@ def add_pieces(places: Ints, pieces: Floats, states: Floats) -> None:
 @jit
 def _add_moments(places: Ints, moments: Floats, states: Floats) -> None:
     """Add counts, sums and squares about the mean, in order, to the states at these places."""
+    n_keyed = (states.shape[1] - 6) // 3
+    hi, lo = 2 + n_keyed, 2 + 2 * n_keyed
     for j in range(places.size):
         at, count = places[j], moments[j, 0]
         if at >= 0 and count > 0.0:
             n, total, square = states[at, COUNT], moments[j, 1], moments[j, 2]
             if n > 0.0:
-                delta = (total / count - states[at, HI] / n) - states[at, LO] / n
+                delta = (total / count - states[at, hi] / n) - states[at, lo] / n
                 square += delta * delta * (n / (n + count)) * count
             states[at, COUNT] = n + count
-            states[at, HI], states[at, LO] = dd_add(states[at, HI], states[at, LO], total, 0.0)
-            k = HI + OF_SQUARES
-            states[at, k], states[at, LO + OF_SQUARES] = dd_add(
-                states[at, k], states[at, LO + OF_SQUARES], square, 0.0
+            states[at, hi], states[at, lo] = dd_add(states[at, hi], states[at, lo], total, 0.0)
+            states[at, hi + OF_SQUARES], states[at, lo + OF_SQUARES] = dd_add(
+                states[at, hi + OF_SQUARES], states[at, lo + OF_SQUARES], square, 0.0
             )
             states[at, ADV_MIN] = min(states[at, ADV_MIN], moments[j, 3])
             states[at, ADV_MAX] = max(states[at, ADV_MAX], moments[j, 4])
@@ -113,7 +122,7 @@ def add_moments(places: Ints, moments: Floats, states: Floats) -> None:
     moments : (n, 7) float64
         Number, sum, sum of squares about their own mean, smallest and largest of some values; how many values
         there are with those that are not finite, and how many of all of them are infinite.
-    states : (n_states, N_STATE) float64
+    states : (n_states, width_of(2) or more) float64
         As `moments_of` reads them.
     """
     _add_moments(places, moments, states)
@@ -121,15 +130,32 @@ def add_moments(places: Ints, moments: Floats, states: Floats) -> None:
 
 def moments_of(states: Floats) -> Floats:
     """Return what `add_moments` has made of each state, (n_states, 7) float64, as it takes them."""
-    total = states[:, HI] + states[:, LO]
-    square = states[:, HI + OF_SQUARES] + states[:, LO + OF_SQUARES]
+    n_keyed = (states.shape[1] - 6) // 3
+    hi, lo = 2 + n_keyed, 2 + 2 * n_keyed
+    total = states[:, hi] + states[:, lo]
+    square = states[:, hi + OF_SQUARES] + states[:, lo + OF_SQUARES]
     edges, counts = states[:, [ADV_MIN, ADV_MAX]], states[:, [STORED, VALID]]
     return np.column_stack([states[:, COUNT], total, square, edges, counts])
 
 
-def _new_states(first_rows: Ints) -> Floats:
+def width_of(n_keyed: int) -> int:
+    """Return the width of states that keep the first so many of `KEYED`."""
+    return 6 + 3 * n_keyed
+
+
+def widened(states: Floats, width: int = N_STATE) -> Floats:
+    """Return narrow states with as many places as states of this width have."""
+    n, more = ((one - 6) // 3 for one in (states.shape[1], width))
+    out = np.zeros((states.shape[0], width))
+    for at in range(3):  # numbers, high parts, low parts
+        out[:, 2 + at * more :][:, :n] = states[:, 2 + at * n :][:, :n]
+    out[:, :2], out[:, -4:] = states[:, :2], states[:, -4:]
+    return out
+
+
+def _new_states(first_rows: Ints, width: int = N_STATE) -> Floats:
     """Return states without a token that begin in these rows."""
-    states = np.zeros((first_rows.size, N_STATE))
+    states = np.zeros((first_rows.size, width))
     states[:, ADV_MIN], states[:, ADV_MAX], states[:, FIRST_ROW] = np.inf, -np.inf, first_rows
     return states
 
@@ -325,7 +351,7 @@ def enter(
     """
     places = np.empty(first.size, dtype=np.int64)
     after, taken = _enter(table, keys, n, limit, first, second, known, places)
-    states[n:after] = _new_states(np.zeros(after - n, dtype=np.int64))
+    states[n:after] = _new_states(np.zeros(after - n, dtype=np.int64), states.shape[1])
     return places[:taken], after
 
 
@@ -350,9 +376,10 @@ def add_keyed(
 
     Parameters
     ----------
-    table : (2^k,) int32; keys : (capacity, 2) int64; states : (capacity, N_STATE) float64
+    table : (2^k,) int32; keys : (capacity, 2) int64
+    states : (capacity, N_STATE) float64, or narrow
     touched : (capacity,) int64
-        When each state was last added to, in pieces.
+        When each state was last added to, in pieces. Empty: nobody asks.
     rows : (n_pieces,) int64
         The row where each piece stands.
     """
@@ -362,9 +389,10 @@ def add_keyed(
     places = places[:taken]
     sight = np.full(after, taken)
     np.minimum.at(sight, places[there], there)
-    states[n:after] = _new_states(rows[sight[n:]])
-    touched[n:after] = 0
-    np.maximum.at(touched, places[there], clock + there)
+    states[n:after] = _new_states(rows[sight[n:]], states.shape[1])
+    if touched.size:
+        touched[n:after] = 0
+        np.maximum.at(touched, places[there], clock + there)
     _add_pieces(places, pieces, states)
     return after, taken
 
@@ -379,22 +407,33 @@ def merge_keyed(
     other_states: Floats,
     n_other: int,
 ) -> int:
-    """Add one file's groups to those before; return how many there are, or -1 beyond `limit`."""
+    """Add one file's groups to those before; return how many there are, or -1 beyond `limit`.
+
+    `other_states` may be narrower than `states`.
+    """
     first, second = other_keys[:n_other].T.copy()
     others, places = other_states[:n_other], np.empty(n_other, dtype=np.int64)
     after, taken = _enter(table, keys, n, limit, first, second, _NO_BYTES, places)
     if taken < n_other:
         return -1
-    states[n:after] = _new_states(others[places >= n, FIRST_ROW].astype(np.int64))
-    pieces = np.zeros((2, n_other, len(PIECE)))
-    pieces[0, :, : COUNT + N_KEYED] = others[:, : COUNT + N_KEYED]
-    pieces[0, :, PIECE_SUM : PIECE_SUM + N_KEYED] = others[:, HI : HI + N_KEYED]
-    pieces[1, :, PIECE_SUM : PIECE_SUM + N_KEYED] = others[:, LO : LO + N_KEYED]
-    pieces[:, :, PIECE_ADV_MIN], pieces[:, :, PIECE_ADV_MAX] = others[:, ADV_MIN], others[:, ADV_MAX]
-    pieces[0, :, PIECE_FLAGS] = others[:, FLAGS]
-    for part in pieces:
-        _add_pieces(places, part, states)
+    states[n:after] = _new_states(others[places >= n, FIRST_ROW].astype(np.int64), states.shape[1])
+    for start in range(0, n_other, _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        for part in _as_pieces(others[some]):
+            _add_pieces(places[some], part, states)
     return after
+
+
+def _as_pieces(states: Floats) -> Floats:
+    """Return the high parts of states as pieces, and the low parts as pieces without a token."""
+    n = (states.shape[1] - 6) // 3
+    pieces = np.zeros((2, states.shape[0], len(PIECE)))
+    pieces[0, :, : COUNT + n] = states[:, : COUNT + n]
+    pieces[0, :, PIECE_SUM : PIECE_SUM + n] = states[:, 2 + n : 2 + 2 * n]
+    pieces[1, :, PIECE_SUM : PIECE_SUM + n] = states[:, 2 + 2 * n : 2 + 3 * n]
+    pieces[:, :, PIECE_ADV_MIN], pieces[:, :, PIECE_ADV_MAX] = states[:, ADV_MIN], states[:, ADV_MAX]
+    pieces[0, :, PIECE_FLAGS] = states[:, FLAGS]
+    return pieces
 
 
 def mean_over_groups(states: Floats, n: int, which: int, pair: Floats) -> int:
@@ -402,12 +441,18 @@ def mean_over_groups(states: Floats, n: int, which: int, pair: Floats) -> int:
 
     A mean or a total that is not finite makes the pair (that, 0), NaN where both infinities meet.
     """
-    states = states[:n]
-    states = states[states[:, COUNT + which] > 0.0]
-    means = states[:, [HI + which, LO + which]] / states[:, COUNT + which : COUNT + which + 1]
+    n_keyed = (states.shape[1] - 6) // 3
+    if which >= n_keyed:
+        return 0
+    hi, count = 2 + n_keyed + which, 0
     nonfinite = np.zeros((1, 3), dtype=np.int64)
-    add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], nonfinite)
+    for start in range(0, n, _AT_ONCE):
+        some = states[start : min(start + _AT_ONCE, n)]
+        some = some[some[:, COUNT + which] > 0.0]
+        means = some[:, [hi, hi + n_keyed]] / some[:, COUNT + which : COUNT + which + 1]
+        add_rows_of_sums(means.reshape(-1, 1), pair[:1], pair[1:], nonfinite)
+        count += some.shape[0]
     nan, up, down = nonfinite[0] > 0
     if nan or up or down:
         pair[:] = np.nan if nan or (up and down) else np.inf if up else -np.inf, 0.0
-    return int(states.shape[0])
+    return count

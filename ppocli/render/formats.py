@@ -27,9 +27,10 @@ def eval_text(
     *,
     digits: int = 6,
     sort: str | None = None,
+    hist: bool = False,
     encoding: str = "utf-8",
 ) -> str:
-    """Return a report in one of `FORMATS`; `look`, `digits`, `sort` matter to tables, `encoding` to JSON."""
+    """Return a report in one of `FORMATS`; `encoding` matters to JSON, the other arguments to tables."""
     if name == "json":
         from ppocli.render.json import to_json
 
@@ -49,10 +50,10 @@ def eval_text(
     if name == "md":
         from ppocli.render.markdown import eval_markdown
 
-        return eval_markdown(report, digits=digits, sort=sort)
+        return eval_markdown(report, digits=digits, sort=sort, hist=hist)
     from ppocli.render.table import eval_table
 
-    return eval_table(report, look, digits=digits, sort=sort)
+    return eval_table(report, look, digits=digits, sort=sort, hist=hist)
 
 
 def audit_text(

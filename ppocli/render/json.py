@@ -30,18 +30,18 @@ def to_lines(documents: Iterable[Mapping[str, Any]], *, encoding: str = "utf-8")
 
 
 def to_jsonl(report: EvalReport, *, encoding: str = "utf-8") -> str:
-    """Return one line for each file, of kind "file", and the rest of the document as a last one, "total"."""
+    """Return one line for each file, of kind "file", and the rest of the document as a last one, "total".
+
+    By step, or by another column, lines are of kind "group" and have a `key`.
+    """
     document = report.to_dict()
     groups = document.pop("groups", [])
-    lines = [
-        {
-            "schema_version": document["schema_version"],
-            "kind": "file",
-            **group["key"],
-            **{key: value for key, value in group.items() if key != "key"},
-        }
-        for group in groups
-    ]
+    lines = []
+    for group in groups:
+        of_file = set(group["key"]) == {"file"}
+        head = {"schema_version": document["schema_version"], "kind": "file" if of_file else "group"}
+        key = group["key"] if of_file else {"key": group["key"]}
+        lines.append({**head, **key, **{name: value for name, value in group.items() if name != "key"}})
     lines.append({**document, "kind": "total"})
     return to_lines(lines, encoding=encoding)
 

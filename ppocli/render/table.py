@@ -26,7 +26,9 @@ _STYLES = {
 _SHORTEST_PATH = 16
 
 
-def eval_table(report: EvalReport, look: Look, *, digits: int = 6, sort: str | None = None) -> str:
+def eval_table(
+    report: EvalReport, look: Look, *, digits: int = 6, sort: str | None = None, hist: bool = False
+) -> str:
     """Return the screen of `ppocli eval` as text that ends with a newline.
 
     Designed for 80 columns. Where there are fewer, notes wrap, on a terminal paths lose their middle, and
@@ -34,7 +36,7 @@ def eval_table(report: EvalReport, look: Look, *, digits: int = 6, sort: str | N
     """
     from ppocli.render.screen import eval_screen
 
-    return draw(eval_screen(report, digits, sort), look)
+    return draw(eval_screen(report, digits, sort, hist=hist, ascii_only=look.ascii), look)
 
 
 def draw(screen: Screen, look: Look) -> str:

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/scaling.py [--rows 2000000] [--files 16]
 
-Prints bytes and seconds per token and core, the size of a part, what the driver does per unit, and what follows for
-more workers. Needs the extra ppocli[ray].
+Prints bytes and seconds per token and core, the size of a part, what the driver does per unit, and
+what follows for more workers. Needs the extra ppocli[ray].
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ TERABYTES = 10
 
 
 def write(folder: Path, layout: str, n_files: int, n_rows: int) -> list[str]:
-    """Write files of three float32 columns, compressed with snappy: flat, or sequences of about 500 tokens."""
+    """Write files of three float32 columns, compressed with snappy: flat, or sequences of 500 tokens."""
     rng = np.random.default_rng(1)
     paths = []
     for k in range(n_files):
@@ -87,7 +89,7 @@ class Recorded:
     """Gives what units found before as the results of as many units as wanted, under names of their own."""
 
     name = "--engine recorded"
-    said: dict[str, Any] = {}
+    said: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, states: list[str], n: int) -> None:
         self.texts = [states[k % len(states)].replace(".parquet", f"-{k}.parquet") for k in range(n)]
@@ -117,7 +119,7 @@ def driver_seconds(states: list[str], n: int) -> tuple[float, float]:
 
 
 def makespan(unit: list[float], n: int, workers: int, driver: float) -> float:
-    """Seconds until n units are done: each worker takes the next; the driver enters them one by one, in order."""
+    """Seconds until n units are done: each worker takes the next; the driver enters them in order."""
     free = [0.0] * min(workers, n)
     done = 0.0
     for k in range(n):
@@ -146,7 +148,7 @@ def measure(folder: Path, layout: str, n_files: int, n_rows: int) -> None:
     print(f"\n{layout}: {n_files} files of {n_rows:,} tokens, {per_token:.2f} bytes per token")
     one, two = here(paths, 1), here(paths, 2)
     print(f"local, 1 thread {n_tokens / one / 1e6:.0f} M tokens/s, 2 threads {n_tokens / two / 1e6:.0f}")
-    report, document = evaluate_with_partials(paths, LossSpec(), threads=1, where=Here(_quiet()))
+    _, document = evaluate_with_partials(paths, LossSpec(), threads=1, where=Here(_quiet()))
     states = [json.dumps({"state": entry["state"]}) for entry in document["files"]]
     size = sum(map(len, states)) / len(states)
     print(f"part of a file: {size / 1e3:.1f} kB")
@@ -154,18 +156,20 @@ def measure(folder: Path, layout: str, n_files: int, n_rows: int) -> None:
     for n in (1, 2):
         seconds, units, peak = on_workers(paths, n)
         print(
-            f"ray, {n} worker{'s' if n > 1 else ''}: {n_tokens / seconds / 1e6:.0f} M tokens/s, {seconds:.2f} s, "
+            f"ray, workers {n}: {n_tokens / seconds / 1e6:.0f} M tokens/s, {seconds:.2f} s, "
             f"unit {np.mean(units):.3f} s, largest worker {peak / 2**20:.0f} MB"
         )
     driver = 0.0
     for n in UNITS:
         driver, whole = driver_seconds(states, n)
         print(
-            f"driver, {n} units: {driver * 1e3:.2f} ms per unit, {whole:.2f} s in all; merge {_merge(folder, document, n):.2f} s"
+            f"driver, {n} units: {driver * 1e3:.2f} ms per unit, {whole:.2f} s in all; "
+            f"merge {_merge(folder, document, n):.2f} s"
         )
     unit = float(np.mean(units))
     print(
-        f"unit {unit:.3f} s, driver {driver * 1e3:.2f} ms: one driver keeps up with {unit / driver:.0f} workers"
+        f"unit {unit:.3f} s, driver {driver * 1e3:.2f} ms: "
+        f"one driver keeps up with {unit / driver:.0f} workers"
     )
     for workers in WORKERS:
         spans = ", ".join(f"{n} units {makespan(units, n, workers, driver):.1f} s" for n in UNITS)
@@ -173,7 +177,8 @@ def measure(folder: Path, layout: str, n_files: int, n_rows: int) -> None:
     per_core = n_rows / unit
     hours = TERABYTES * 1e12 / per_token / per_core / 3600
     print(
-        f"{TERABYTES} TB: {TERABYTES * 1e12 / per_token:.3g} tokens at {per_core / 1e6:.0f} M/s per core: {hours:.0f} core-hours"
+        f"{TERABYTES} TB: {TERABYTES * 1e12 / per_token:.3g} tokens "
+        f"at {per_core / 1e6:.0f} M/s per core: {hours:.0f} core-hours"
     )
 
 

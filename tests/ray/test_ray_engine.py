@@ -24,6 +24,7 @@ from ppocli.core.spec import LossSpec
 from ppocli.engine.by_file import ByFile, evaluate_with_partials
 from ppocli.engine.evaluate import evaluate_files, split_settings
 from ppocli.errors import InputError, UsageProblem
+from ppocli.kernels._jit import COMPILE_NOTICE
 
 ray = pytest.importorskip("ray", reason="the extra ppocli[ray] is not installed")
 
@@ -124,7 +125,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
     out, err = capsys.readouterr()
     document = json.loads(out) if out else {}
     document.pop("run", None)
-    return code, document, err
+    return code, document, err.replace(f"{COMPILE_NOTICE}\n", "")
 
 
 @pytest.mark.parametrize(

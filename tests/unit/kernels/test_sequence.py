@@ -197,10 +197,10 @@ def test_what_left_out_tokens_would_have_made(
 class Table:
     """An empty table of states."""
 
-    def __init__(self, capacity: int, slots: int) -> None:
+    def __init__(self, capacity: int, slots: int, width: int = sequence.N_STATE) -> None:
         self.slots = np.full(slots, -1, dtype=np.int32)
         self.keys = np.zeros((capacity, 2), dtype=np.int64)
-        self.states = np.full((capacity, sequence.N_STATE), np.nan)
+        self.states = np.full((capacity, width), np.nan)
         self.touched = np.full(capacity, -1)
         self.n = 0
 
@@ -289,6 +289,30 @@ def test_groups_of_several_files() -> None:
     for at, (where, row) in enumerate((([0, 2, 6], 0), ([1], 1), ([3, 4, 8], 3), ([5, 7], 60))):
         check_state(one.states[at], pieces[where], row)
     assert sequence.merge_keyed(*arguments[:3], n, 4, np.array([[9, 9]]), other.states, 1) == -1
+
+
+@pytest.mark.parametrize("n_keyed", [0, 1, 2, 4])
+def test_narrow_states_keep_the_first_sums(n_keyed: int) -> None:
+    pieces = draw_pieces(9)
+    for which in (*COUNTS[n_keyed:], *SUMS[n_keyed:]):
+        pieces[:, which] = 0.0  # no columns for them
+    narrow, wide = Table(8, 32, sequence.width_of(n_keyed)), Table(8, 32)
+    for table, some in ((narrow, slice(0, 4)), (wide, slice(4, 9))):
+        table.add([0] * len(pieces[some]), np.arange(9)[some] % 3, pieces[some], rows=np.arange(9)[some])
+    for at, state in enumerate(sequence.widened(narrow.states[: narrow.n])):
+        check_state(state, pieces[:4][at::3], at)
+    for k in range(len(KEYED)):
+        pair, of_wide = np.zeros((2, 2))
+        n = sequence.mean_over_groups(narrow.states, narrow.n, k, pair)
+        assert n == sequence.mean_over_groups(sequence.widened(narrow.states), narrow.n, k, of_wide)
+        assert pair.tolist() == of_wide.tolist()
+    n = sequence.merge_keyed(
+        wide.slots, wide.keys, wide.states, wide.n, 100, narrow.keys, narrow.states, narrow.n
+    )
+    assert n == 3
+    for at in range(3):
+        group = int(wide.keys[at, 1])
+        check_state(wide.states[at], pieces[group::3], next(r for r in range(4, 9) if r % 3 == group))
 
 
 def test_mean_over_groups() -> None:
