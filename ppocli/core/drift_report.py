@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ppocli.core.check_report import Check, failed
 from ppocli.core.report import (
     SCHEMA_VERSION,
     Finding,
@@ -138,6 +139,8 @@ class DriftReport(Shown):
     histogram : tuple of Bar
     corrections : tuple of Correction
     comparisons : tuple of Versus
+    checks : tuple of Check
+        The limits that were given, judged over all inputs.
     floor : mapping, optional
         The noise floor: `path`, its metrics, and how many times it this is.
     findings, groups, worst : tuple
@@ -160,6 +163,7 @@ class DriftReport(Shown):
     histogram: tuple[Bar, ...] = ()
     corrections: tuple[Correction, ...] = ()
     comparisons: tuple[Versus, ...] = ()
+    checks: tuple[Check, ...] = ()
     floor: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     groups: tuple[Group, ...] = ()
@@ -170,7 +174,9 @@ class DriftReport(Shown):
 
     @property
     def status(self) -> str:
-        """`ok`, or `findings` when a rule of level warning or error was hit."""
+        """`failed` where a check did, else `findings` when a rule of level warning or error was hit."""
+        if failed(self.checks):
+            return "failed"
         return "findings" if any(one.severity != "info" for one in self.findings) else "ok"
 
     def with_exit_code(self, code: int) -> DriftReport:
@@ -181,7 +187,7 @@ class DriftReport(Shown):
         """Return the document that `-f json` prints; keys without content are left out."""
         from ppocli import __version__
 
-        body = asdict(self)
+        body = {**asdict(self), "checks": [one.to_dict() for one in self.checks]}
         run = body.pop("run")
         exit_code = body.pop("exit_code")
         head = {
@@ -204,7 +210,7 @@ class DriftReport(Shown):
 
 def _part(key: str, value: Any) -> Any:
     """Leave out fields that have no value; a None in `metrics` or `settings` is one."""
-    if key in ("metrics", "settings", "floor"):
+    if key in ("metrics", "settings", "floor", "checks"):
         return value
     if key in ("by_position", "by_probability", "by_step", "corrections"):
         kept = {"step"} if key == "by_step" else set()

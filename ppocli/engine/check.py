@@ -47,7 +47,7 @@ def judge(document: Mapping[str, Any], gate: Gate, baseline: Mapping[str, Any] |
     """
     judged = _with_own_findings(document, gate)
     limits = _limits(gate)
-    checks = [_limited(part, one, gate) for part in _parts(judged, gate) for one in limits]
+    checks = list(limited(judged, gate))
     if baseline is not None:
         whole = _Part(judged, judged, {})
         checks += [_compared(whole, baseline, one, gate) for one in gate.tolerances]
@@ -60,6 +60,12 @@ def judge(document: Mapping[str, Any], gate: Gate, baseline: Mapping[str, Any] |
         code = ExitCode.GATE_FAILED
     echo = {**_echo(gate, limits), "first_failed": list(first_failed(checks))}
     return CheckReport(judged, tuple(checks), echo, int(code))
+
+
+def limited(document: Mapping[str, Any], gate: Gate) -> Iterator[Check]:
+    """Yield the check of each limit, of each part of the document that the gate speaks of."""
+    limits = _limits(gate)
+    return (_limited(part, one, gate) for part in _parts(document, gate) for one in limits)
 
 
 def first_failed(checks: Sequence[Check]) -> Iterator[Document]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
-from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions
+from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions, drift_limits
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
@@ -21,6 +21,7 @@ from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport
+    from ppocli.core.limits import LimitKind
     from ppocli.engine.by_file import Where
 
 
@@ -63,6 +64,8 @@ def drift_files(
     """
     from ppocli.io.source import expand
 
+    if options is not None and options.limits and skip_bad:
+        raise UsageProblem("a gate judges every file, so limits take no --skip-bad")
     files, skipped = expand(paths)
     run = DriftRun(
         options or DriftOptions(),
@@ -97,6 +100,8 @@ def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftRep
     old_log_probs, rollout_log_probs, mask, ... : array-like
         Arrays by role, as for `evaluate`.
     columns : mapping of role to column name
+    max, min : mapping of metric to number
+        Limits, such as `max={"diff_abs_p99": 0.2}`; `checks` of the report says how each ended.
     threads, chunk_rows, allow_empty, skip_bad, progress : as in `evaluate_files`
     **settings
         The fields of `DriftOptions` and `ReadOptions`.
@@ -122,10 +127,14 @@ def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftRep
             chosen[name] = (chosen[name],)
         elif name in chosen:
             chosen[name] = tuple(chosen[name])
+    bounds: tuple[LimitKind, ...] = ("max", "min")
+    for kind in bounds:
+        pairs = [f"{name}={float(value)!r}" for name, value in (settings.pop(kind, None) or {}).items()]
+        chosen["limits"] = (*chosen.get("limits", ()), *drift_limits(kind, kind, pairs))
     options = DriftOptions(**chosen)
     reading_names = {one.name for one in fields(ReadOptions)}
     reading = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading_names})
-    known = {"threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    known = {"threads", "chunk_rows", "allow_empty", "skip_bad", "progress", *bounds}
     if unknown := set(settings) - known:
         choose("setting", min(unknown), sorted(names | reading_names | known | set(ROLES)))
     if source is not None:
@@ -225,6 +234,10 @@ def _drift(
         },
     )
     found: DriftReport = with_token_ids(report, pair.openers())
+    if options.limits:
+        from ppocli.engine.drift_gate import judged
+
+        return judged(found, options.limits, allow_empty=allow_empty)
     return found
 
 
@@ -237,7 +250,7 @@ def read_floor(path: str, options: DriftOptions, run: DriftRun) -> dict[str, Any
         Neither.
     """
     if not saved.is_saved_report(path):
-        plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=())
+        plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=(), limits=())
         report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
         return {"path": path, "metrics": dict(report.metrics)}
     document = saved.parse(path)

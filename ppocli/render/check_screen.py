@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.check_report import place_from
+from ppocli.core.check_report import count, failed, place_from
 from ppocli.core.report import ColumnReport, EvalReport, Finding, InputReport, Skipped
 from ppocli.core.spec import LossSpec
 from ppocli.core.trend import label_of as key_text
@@ -17,7 +17,7 @@ from ppocli.render.screen import findings_block
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ppocli.core.check_report import Check, CheckReport, Status
+    from ppocli.core.check_report import Check, CheckReport, Judged, Status
 
 WORDS: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "skip": "skip", "error": "ERROR"}
 ORDER: tuple[Status, ...] = ("error", "fail", "skip", "pass")
@@ -37,28 +37,29 @@ def check_screen(report: CheckReport, digits: int = 6) -> Screen:
     findings = tuple(_finding_of(one) for one in document["findings"])
     blocks = (
         *_first_failed(report, digits),
-        _checks(report, digits),
+        checks_block(report, digits),
         findings_block(findings),
         Block(text=verdict(report)),
     )
     return Screen(tuple(header), blocks)
 
 
-def verdict(report: CheckReport) -> str:
+def verdict(report: Judged) -> str:
     """Return the last line: `FAIL  2 of 5 checks failed, 1 skipped`."""
-    failed, errors, skipped = (report.count(one) for one in ("fail", "error", "skip"))
+    broken, errors, skipped = (count(report.checks, one) for one in ("fail", "error", "skip"))
     judged = len(report.checks) - skipped
     parts = []
     if errors:
         parts.append(f"{plural(errors, 'check')} had nothing to judge")
-    if failed:
-        parts.append(f"{failed:,} of {plural(judged, 'check')} failed")
+    if broken:
+        parts.append(f"{broken:,} of {plural(judged, 'check')} failed")
     if not parts:
         parts.append(f"{plural(judged, 'check')} passed")
     if skipped:
         parts.append(f"{skipped:,} skipped")
-    said = f"{'FAIL' if report.failed else 'ok'}  {', '.join(parts)}"
-    if report.failed and report.exit_code == 0:
+    bad = failed(report.checks)
+    said = f"{'FAIL' if bad else 'ok'}  {', '.join(parts)}"
+    if bad and report.exit_code == 0:
         said += " (exit code 0: --exit-zero)"
     return said
 
@@ -97,14 +98,14 @@ def _first_failed(report: CheckReport, digits: int) -> Iterator[Block]:
     yield Block(columns, tuple(rows))
 
 
-def _checks(report: CheckReport, digits: int) -> Block:
+def checks_block(report: Judged, digits: int) -> Block:
     """Return the table of checks, the gravest first."""
     several = any(one.key for one in report.checks)
     chosen = sorted(report.checks, key=lambda one: ORDER.index(one.status))
-    hidden = max(report.count("pass") - MOST_PASSED, 0)
+    hidden = max(count(report.checks, "pass") - MOST_PASSED, 0)
     shown = chosen[: len(chosen) - hidden]
-    failed = [one for one in shown if one.key and one.status in ("fail", "error")]
-    unseen = failed[MOST_FAILED:]
+    broken = [one for one in shown if one.key and one.status in ("fail", "error")]
+    unseen = broken[MOST_FAILED:]
     if unseen:
         left_out = set(map(id, unseen))
         shown = [one for one in shown if id(one) not in left_out]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.render.bars import bar
 from ppocli.render.blocks import Block, Column, Screen
+from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
@@ -72,6 +73,8 @@ def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
+    if report.checks:
+        blocks += [checks_block(report, digits), Block(text=verdict(report))]
     return Screen((*_header(report), *nulls.legend()), tuple(blocks))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ppocli.render.check_screen import verdict as judgement
 from ppocli.render.drift import drift_screen
 from ppocli.render.html.evaluation import headline
 from ppocli.render.html.histograms import octaves_of, percent, range_text, size_ticks
@@ -43,6 +44,9 @@ def drift_page(report: DriftReport, digits: int) -> Page:
     heading, lede = heading_of(screen.header[0])
     n = report.metrics.get("n_tokens")
     verdict = graded(report.findings) if n else ("bad", "Nothing compared", "there is no valid token")
+    if n and report.checks:
+        word, _, said = judgement(report).partition("  ")
+        verdict = ("good", "Passed", said) if word == "ok" else ("bad", "Failed", said)
     metrics, wide, worst, classes = _sorted(screen)
     charts = [*_histogram(report), *(_classes(report, one, digits) for one in classes)]
     return Page(
@@ -74,7 +78,7 @@ def _sorted(screen: Screen) -> tuple[list[Block], list[Block], list[Block], list
     metrics, wide, worst, classes = [], [], [], []
     for block in screen.blocks:
         head = block.columns[0].header
-        if head in ("finding", "|a - b| up to") or block.text.startswith("findings:"):
+        if head in ("finding", "|a - b| up to") or not block.rows:
             continue
         if head in CHARTS:
             classes.append(block)

@@ -367,3 +367,102 @@ def test_options_come_from_a_file_and_from_variables(
     assert code == 2
     assert "tis-cap" in err
     assert "ppocli.toml:2" in err
+
+
+def test_limits_make_it_a_gate(run: Run, rollouts: Path) -> None:
+    table = pq.read_table(rollouts).to_pydict()
+    old, rollout, mask = (
+        np.concatenate([np.array(row) for row in table[name]])
+        for name in ("old_log_probs", "rollout_log_probs", "mask")
+    )
+    size = float(np.abs(old - rollout)[mask].max())
+    code, out, _ = run("drift", rollouts, "--max", f"diff_abs_max={size!r}", "-f", "json")
+    [check] = document(out)["checks"]
+    assert (code, check["status"], check["value"], check["name"]) == (
+        0, "pass", size, f"diff_abs_max <= {size!r}",
+    )  # fmt: skip
+    below = float(np.nextafter(size, 0.0))
+    code, out, _ = run(
+        "drift", rollouts, "--max", f"drift.diff_abs_max={below!r}", "--min", "n_tokens=1", "-f", "json"
+    )
+    made = document(out)
+    assert (code, made["exit_code"], made["status"]) == (1, 1, "failed")
+    assert [(one["metric"], one["status"]) for one in made["checks"]] == [
+        ("diff_abs_max", "fail"), ("n_tokens", "pass"),
+    ]  # fmt: skip
+    assert made["checks"][0]["where"] == made["places"]["diff_abs_max"]
+    screen = run("drift", rollouts, "--max", f"diff_abs_max={below!r}")[1]
+    assert screen.rstrip().endswith("FAIL  1 of 1 check failed")
+    assert "FAIL  1 of 1 check failed" in run("drift", rollouts, "--max", "diff_abs_max=0", "-f", "md")[1]
+    page = run("drift", rollouts, "--max", "diff_abs_max=0", "-f", "html")[1]
+    assert "1 of 1 check failed" in page
+    assert "checks" not in document(run("drift", rollouts, "-f", "json")[1])
+
+
+def test_a_limit_on_what_is_null_fails(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    code, out, _ = run("drift", rollouts, "--max", "tis_weight_mean=9", "-f", "json")
+    assert code == 1
+    assert document(out)["checks"][0]["reason"] == "null: tis_cap is not given"
+    bad = tmp_path / "nan.parquet"
+    columns = {"old_log_probs": [-1.0, float("nan")], "rollout_log_probs": [-1.0, -1.0]}
+    pq.write_table(pa.table(columns), bad)
+    code, out, _ = run(
+        "drift", bad, "--max", "diff_abs_mean=9", "--max", "diff_abs_mean_finite=0", "-f", "json"
+    )
+    assert code == 1
+    strict, finite = document(out)["checks"]
+    assert (strict["status"], strict["where"]["row"]) == ("fail", 1)
+    assert (finite["status"], finite["value"]) == ("pass", 0.0)
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"old_log_probs": [-1.0], "rollout_log_probs": [-1.0], "mask": [False]}), empty)
+    assert run("drift", empty, "--max", "diff_abs_mean=9")[0] == 5
+    assert run("drift", empty, "--max", "diff_abs_mean=9", "--allow-empty")[0] == 0
+
+
+def test_two_files_are_judged_too(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    table = pq.read_table(rollouts)
+    for name, role in (("a", "old_log_probs"), ("b", "rollout_log_probs")):
+        pq.write_table(table.select([role]), tmp_path / f"side_{name}.parquet")
+    sides = tmp_path / "side_a.parquet", tmp_path / "side_b.parquet"
+    assert run("drift", *sides, "--max", "diff_abs_p99=0.001", "-qq")[0] == 1
+    assert run("drift", *sides, "--max", "diff_abs_p99=1000", "-qq")[0] == 0
+    # The floor is compared in the same way, and not judged.
+    code, out, _ = run("drift", *sides, "--max", "diff_abs_p99=1000", "--floor", rollouts, "-f", "json")
+    assert code == 0
+    assert document(out)["floor"]["times"]["diff_abs_max"] < 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--max", "clip_frac=1"), "metric 'drift.clip_frac' is not known"),
+        (("--max", "diff_abs_p99=nan"), "a limit must be finite"),
+        (("--min", "diff_abs_p99"), "--min takes METRIC=VALUE"),
+        (("--max", "=1"), "--max takes METRIC=VALUE"),
+        (("--max", "diff_mean=1", "--skip-bad"), "limits take no --skip-bad"),
+    ],
+)
+def test_limits_are_checked_before_anything_is_read(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = run("drift", "missing.parquet", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_limits_of_files_and_variables(
+    run: Run, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ppocli.toml").write_text("[drift.max]\ndiff_abs_max = 0\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("drift", rollouts, "-f", "json")
+    assert (code, document(out)["checks"][0]["source"]) == (1, "ppocli.toml:2")
+    assert run("drift", rollouts, "--max", "diff_abs_max=99", "-qq")[0] == 0
+    (tmp_path / "ppocli.toml").write_text("[drift.max]\nclip_fraction = 0\n")
+    code, _, err = run("drift", rollouts)
+    assert code == 2
+    assert "ppocli.toml:2" in err
+    # A variable speaks to `check` too, which has metrics that drift does not have.
+    (tmp_path / "ppocli.toml").unlink()
+    monkeypatch.setenv("PPOCLI_MAX", "clip_frac=0.1 drift.diff_abs_max=0 diff_abs_mean=0")
+    code, out, _ = run("drift", rollouts, "-f", "json")
+    assert code == 1
+    assert [one["metric"] for one in document(out)["checks"]] == ["diff_abs_max", "diff_abs_mean"]

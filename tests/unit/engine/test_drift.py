@@ -352,3 +352,49 @@ def test_a_screen_says_which_part_of_the_tokens_a_comparison_covers(
 
     text = drift_text(ppocli.drift(tmp_path / "a", tmp_path / "b"), "md", Look())
     assert text.count(", at 25 of 40 tokens") == 2
+
+
+def test_limits_of_the_function() -> None:
+    columns = batch(50)
+    size = float(np.abs(columns["old_log_probs"] - columns["rollout_log_probs"]).max())
+    report = drift(**columns, max={"diff_abs_max": size}, min={"drift.n_tokens": 51})
+    assert [(one.metric, one.status) for one in report.checks] == [
+        ("diff_abs_max", "pass"), ("n_tokens", "fail"),
+    ]  # fmt: skip
+    assert (report.status, report.exit_code) == ("failed", 1)
+    assert drift(**columns).checks == ()
+
+
+def test_the_loss_of_a_later_shard_counts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    columns = {**batch(30), "advantages": rng.normal(0.0, 1.0, 30)}
+    columns["log_probs"] = columns["old_log_probs"] + rng.normal(0.0, 0.3, 30)
+    sides = ("old_log_probs", "rollout_log_probs")
+    pq.write_table(pa.table({name: columns[name][:10] for name in sides}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({name: one[10:] for name, one in columns.items()}), tmp_path / "2.parquet")
+    report = ppocli.drift(tmp_path)
+    new, old, rollout, adv = (columns[name][10:] for name in ("log_probs", *sides, "advantages"))
+    ratio = np.exp(new - old)
+    plain = -np.minimum(ratio * adv, np.clip(ratio, 0.8, 1.2) * adv)
+    masked = np.where(
+        (np.exp(old - rollout) >= 0.5) & (np.exp(old - rollout) <= 2.0), np.exp(old - rollout), 0
+    )
+    [one] = [one for one in report.corrections if (one.level, one.mode, one.cap) == ("token", "mask", 2.0)]
+    assert one.loss == pytest.approx(np.mean(masked * plain), rel=1e-12)
+    assert any("in 1 of 2 files" in note for note in report.inputs[0].notes)
+
+
+def test_each_file_by_itself_gives_the_same_steps(tmp_path: Path) -> None:
+    """Texts are numbered anew in every file, and tokens without a step have no number."""
+    from ppocli.core.drift_options import DriftOptions
+    from ppocli.core.progress import NoProgress
+    from ppocli.engine.by_file import Here
+    from ppocli.engine.drift import drift_files
+
+    for name, steps in (("1", ["x", None, "y", "x"]), ("2", ["y", "w", None, None])):
+        columns = batch(4, seed=int(name))
+        pq.write_table(pa.table({**columns, "step": pa.array(steps)}), tmp_path / f"{name}.parquet")
+    paths, options = [str(tmp_path)], DriftOptions(by="step")
+    report = drift_files(paths, None, options, where=Here(NoProgress()))
+    assert [(part.step, part.n) for part in report.by_step] == [("w", 1), ("x", 2), ("y", 2), (None, 3)]
+    assert report == drift_files(paths, None, options)
