@@ -76,11 +76,20 @@ __all__ = [
 
 
 def to_html(report: Any) -> str:
-    """Return a report as a page of its own: everything in one text, without scripts from elsewhere."""
-    from importlib import import_module
+    """Return a report as one HTML page that loads nothing from elsewhere.
 
-    page: str = import_module("ppocli.render.html").html_page(report)
-    return page
+    Parameters
+    ----------
+    report : EvalReport, CheckReport, AuditReport, DriftReport, ParityReport or InspectReport
+
+    Raises
+    ------
+    TypeError
+        Anything else.
+    """
+    from ppocli.render.html import html_page
+
+    return html_page(report)
 
 
 def __getattr__(name: str) -> Any:

@@ -146,6 +146,21 @@ def several(*paths: str) -> EvalReport:
     return report({"n_files": len(names)}, inputs=tuple(map(one_input, names)), groups=tuple(groups))
 
 
+def steps() -> EvalReport:
+    """Five groups: steps 8 to 10, text, no value; the losses are 0.5, 0.25, null, 1, 0.875."""
+    values = ((8, 0.5, None), (9, 0.25, -0.25), (10, None, None), ("b", 1.0, None), (None, 0.875, -0.125))
+    groups = []
+    for number, (key, value, change) in enumerate(values):
+        note = NullNote("1 NaN in advantages", "nan")
+        metrics = {"n_tokens": 4096 + number, "policy_loss": value, "clip_frac": 0.5, "approx_kl_k3": 0.25}
+        metrics |= {"n_rows": 3, "n_masked": 2}
+        changes = {"policy_loss": change, "clip_frac": 0.0} if number else {}
+        groups.append(
+            Group({"step": key}, metrics, {} if value is not None else {"policy_loss": note}, change=changes)
+        )
+    return report(groups=tuple(groups))
+
+
 def empty() -> EvalReport:
     """No valid token: one file without rows, one all masked."""
     inputs = (
@@ -187,6 +202,7 @@ BY_NAME = {
     "full": full,
     "nulls": with_nulls,
     "several": several,
+    "steps": steps,
     "empty": empty,
     "odd": odd_names,
     "small": report,

@@ -152,7 +152,10 @@ def _dispatch(arguments: list[str]) -> int:
 
     prepare_streams()
     if "_PPOCLI_COMPLETE" in os.environ:  # a shell asks for completions; its words are in the environment
-        return _run(arguments, COMMANDS)
+        from ppocli.cli.completion import typed_words
+
+        word = _named(typed_words(os.environ))
+        return _run(arguments, [word] if word in COMMANDS else [])
     name = _named(arguments)
     if name is not None and name not in COMMANDS:
         from ppocli.core.spec import choose
@@ -204,7 +207,7 @@ def build(full: Collection[str]) -> Any:
         pretty_exceptions_enable=False,
         add_help_option=False,
         # Reading the two options of shell completion imports pydantic, 85 ms: not when a command was called.
-        add_completion=len(full) != 1,
+        add_completion=len(full) != 1 or "_PPOCLI_COMPLETE" in os.environ,
     )
     app.callback(help="\n" + HELP, invoke_without_command=True)(root)
     for name, command in COMMANDS.items():

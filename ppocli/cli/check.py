@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.caps import CapOptions  # noqa: TC001
+from ppocli.cli.completion import check_formats
 from ppocli.cli.declare import DATA, OUTPUT, flag, word_option
 from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.eval import notices
@@ -74,6 +75,7 @@ class CheckOutput(WritingOptions):
             metavar="FORMAT",
             text="table (default), json, jsonl, csv, tsv, md, html, junit, or github: annotations, and "
             "Markdown appended to the file that GITHUB_STEP_SUMMARY names.",
+            words=check_formats,
         ),
     ] = "table"
     export: Annotated[

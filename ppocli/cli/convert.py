@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ppocli.cli.completion import convert_formats
 from ppocli.cli.declare import OUTPUT, RUN, flag, word_option
 from ppocli.cli.failures import emit
 
@@ -49,6 +50,7 @@ class ConvertOptions:
             "--format",
             metavar="FORMAT",
             text="How to say what was written: table (default), json, jsonl, csv, tsv or md.",
+            words=convert_formats,
         ),
     ] = "table"
     verify: Annotated[

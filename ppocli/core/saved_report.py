@@ -101,7 +101,7 @@ def _finding(one: Mapping[str, Any]) -> Finding:
 
 def _group(one: Mapping[str, Any]) -> Group:
     drift = _drift(one["drift"]) if one.get("drift") else {}
-    return Group(one["key"], one["metrics"], _notes(one["nulls"]), drift)
+    return Group(one["key"], one["metrics"], _notes(one["nulls"]), drift, one.get("change", {}))
 
 
 def _token(one: Mapping[str, Any]) -> WorstToken:

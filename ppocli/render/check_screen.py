@@ -66,12 +66,12 @@ def verdict(report: Judged) -> str:
 
 def label_of(check: Check) -> str:
     """Return the value of the group that a check was judged on, or nothing for the whole input."""
-    return ", ".join("null" if value is None else printable(str(value)) for value in check.key.values())
+    return printable(key_text(check.key))
 
 
 def group_of(check: Check) -> str:
     """Return the group with what it is a value of: `step 12`."""
-    return ", ".join(f"{name} {printable(str(value))}" for name, value in check.key.items())
+    return ", ".join(f"{printable(name)} {label_of(check)}" for name in check.key)
 
 
 def _first_failed(report: CheckReport, digits: int) -> Iterator[Block]:
@@ -117,7 +117,7 @@ def checks_block(report: Judged, digits: int) -> Block:
         rows.append((f"{hidden:,} more", "", "ok", "-f json lists all"))
     if several:
         name = next(name for one in report.checks for name in one.key)
-        columns.insert(0, Column(name, "path" if name == "file" else "name"))
+        columns.insert(0, Column(printable(name), "path" if name == "file" else "name"))
         labels = [label_of(one) or "total" for one in shown] + [""] * (len(rows) - len(shown))
         return Block(tuple(columns), tuple((label, *row) for label, row in zip(labels, rows, strict=True)))
     return Block(tuple(columns), tuple(rows), text="checks: none")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppocli.core.precision import PRECISIONS
 from ppocli.render.console import printable
+from ppocli.render.groups import in_order_of_keys
 from ppocli.render.html.histograms import ratio_figure, sizes_figure
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
@@ -176,7 +177,7 @@ def _from_zero(name: str, value: float, zero: float, spread: float, digits: int)
 
 def _trends(report: EvalReport, digits: int) -> list[Markup]:
     """Return a line for each of some metrics over the groups, where they are not files."""
-    keyed = [one for one in report.groups if "file" not in one.key]
+    keyed = [one for one in in_order_of_keys(report.groups) if "file" not in one.key]
     if len(keyed) < 2:
         return []
     labels = [

@@ -16,7 +16,7 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
-from ppocli.render.html.tables import Terms, card, cell, scroll
+from ppocli.render.html.tables import Terms, block_card, card, cell, scroll
 from ppocli.render.screen import eval_screen
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def check_page(report: CheckReport, digits: int) -> Page:
     screen, terms = eval_screen(evaluation, digits), Terms()
     heading, lede = heading_of(screen.header[0])
     judged = check_screen(report, digits)
+    tables = [one for one in judged.blocks if any(column.header == "status" for column in one.columns)]
+    before = [block_card(one, terms) for one in judged.blocks[: judged.blocks.index(tables[0])]]
     document = report.to_dict()
     word, _, said = verdict(report).partition("  ")
     return Page(
@@ -43,7 +45,7 @@ def check_page(report: CheckReport, digits: int) -> Page:
         lines=tuple(dict.fromkeys((*screen.header[1:], *judged.header[1:]))),
         figures=headline(evaluation.metrics, HEADLINE, digits),
         sections=(
-            Section("checks", "Checks", [card(_checks(judged.blocks[0]))]),
+            Section("checks", "Checks", [*before, card(_checks(tables[0]))]),
             findings_section(evaluation.findings),
             *sections_of(evaluation, screen, terms, digits),
             metrics_section(document, terms),
