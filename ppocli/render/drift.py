@@ -185,7 +185,8 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
             cell if name in one.metrics else "-"
             for name, cell in zip(COMPARED, _values(one.metrics, one.nulls, COMPARED, digits), strict=True)
         ]
-        n, n_main = one.metrics["n_tokens"], report.metrics["n_tokens"]
+        n_main = report.metrics.get("n_tokens", 0)
+        n = one.metrics.get("n_tokens", n_main)
         part = "" if n == n_main else f", at {n:,} of {n_main:,} tokens"
         return label, *cells, f"{printable(one.a)} - {printable(one.b)}{part}"
 
