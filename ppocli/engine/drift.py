@@ -202,7 +202,7 @@ def _drift(
         one = summarise_pair(totals, plan, NO_CAPS)
         others.append(Versus(plan.name, plan.a, plan.b, one.metrics, one.nulls))
     code = ExitCode.OK if main.n_tokens or allow_empty else ExitCode.EMPTY
-    findings, told = find(main, main_plan, whole, passes.sample, run.inputs, floor)
+    findings, told = find(main, main_plan, whole, passes.sample, run.inputs, floor, pair.first_bad())
     texts = {code: text for text, code in run.coders["step"].codes.items()}
     report = DriftReport(
         settings={**options.settings(full=run.full), **reading_settings(run.reading)},

@@ -28,9 +28,13 @@ def find(
     sample: Sample,
     inputs: Sequence[InputReport],
     floor: Mapping[str, Any],
+    bad_b: str = "",
 ) -> tuple[tuple[Finding, ...], dict[str, Any]]:
-    """Return the findings, errors first, and what is told about the noise floor."""
-    found = [*_missing_values(totals, plan), *_filled(totals), *_empty_files(inputs)]
+    """Return the findings, errors first, and what is told about the noise floor.
+
+    `bad_b`: where side b stands in files of its own, the place of its first value that is no finite number.
+    """
+    found = [*_missing_values(totals, plan, bad_b), *_filled(totals), *_empty_files(inputs)]
     told: dict[str, Any] = {}
     at_floor = False
     if floor:
@@ -56,12 +60,14 @@ def _plural(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _missing_values(totals: PairTotals, plan: PairPlan) -> Iterator[Finding]:
+def _missing_values(totals: PairTotals, plan: PairPlan, bad_b: str) -> Iterator[Finding]:
     """PPO101, one finding for each side."""
     for side, label in enumerate((plan.a, plan.b)):
         counts = totals.counts[side]
         if counts.any():
             what = ", ".join(f"{int(n):,} {kind}" for n, kind in zip(counts, KINDS, strict=True) if n)
+            if side == 1 and bad_b:
+                what += f", the first at {bad_b}"
             message = f"{label} at valid tokens: {what}; metrics that need them are null"
             yield RULES["PPO101"].found(int(counts.sum()), message, totals.first_bad.get(side))
 

@@ -105,6 +105,10 @@ class OneSide:
         """Return the reports of inputs that stand beside those read."""
         return []
 
+    def first_bad(self) -> str:
+        """Return where the first value of side b that is no finite number stands, if in a file of its own."""
+        return ""
+
     def openers(self) -> dict[str, Callable[[], Reader]]:
         """Return how each input is opened again."""
         return {path: self._opener(path) for path in self.paths}
@@ -259,14 +263,25 @@ class TwoSides(OneSide):
 
     def finish(self) -> list[InputReport]:
         """Refuse what is left of side b, and return its reports."""
+        from ppocli.engine.pair_source import two_places
+
         left = self.stream.take(1) if self.stream is not None else None
         if left is not None:
             raise InputError(
                 f"side a ends, and side b goes on at token {left.first_token:,} of '{left.path}'",
-                where=f"{self.paths[-1]}, its end\n{left.path}, token {left.first_token}",
+                where=two_places(f"{self.paths[-1]}, its end", f"{left.path}, token {left.first_token}"),
                 hint="both sides must hold the same tokens in the same order",
             )
-        return [without_positions(one) for one in self.stream.reports] if self.stream is not None else []
+        if self.stream is None:
+            return []
+        both = zip(self.stream.reports, self.stream.tallies, strict=True)
+        return [without_positions(tally.entered(one, self.stream.names)) for one, tally in both]
+
+    def first_bad(self) -> str:
+        """Return where the first value of side b that is no finite number stands."""
+        both = zip(self.stream.reports, self.stream.tallies, strict=True) if self.stream is not None else ()
+        found = ((one.path, tally.first_bad) for one, tally in both if tally.first_bad is not None)
+        return next((f"token {token:,} of '{path}'" for path, token in found), "")
 
     def openers(self) -> dict[str, Callable[[], Reader]]:
         """Return how files of side a are opened again."""

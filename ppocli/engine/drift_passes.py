@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.report import ColumnReport, Group, InputReport
+from ppocli.core.report import Group, InputReport
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import LossSpec
 from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
@@ -174,16 +174,16 @@ class PairPasses:
             if totals is None:
                 continue
             if mine is self.totals[0]:
-                self._enter(part.report, totals)
+                self._enter(part, totals)
             mine.merge(totals)
         self.totals[0].file_order[part.report.path] = index
         self.n_read, self.n_with_loss = self.n_read + 1, self.n_with_loss + has_loss(part.names)
 
-    def _enter(self, report: InputReport, totals: PairTotals) -> None:
+    def _enter(self, part: PairPart, totals: PairTotals) -> None:
         """Note what the main comparison found in one input."""
         from ppocli.engine.pair_metrics import summarise_pair
 
-        main = self.totals[0]
+        main, report = self.totals[0], part.report
         if totals.n_tokens:
             if not totals.has_sequences:
                 self.without_sequences.append(report.path)
@@ -191,8 +191,8 @@ class PairPasses:
                 main.no_sequences = totals.no_sequences
             main.has_sequences |= totals.has_sequences
         options = self.run.options
-        report = without_positions(report)
-        self.run.inputs.append(_with_counts(report, totals, self.pair.a, self.pair.b))
+        counted = replace(_with_counts(part, self.plans), tokens=totals.n_tokens, masked=totals.n_masked)
+        self.run.inputs.append(without_positions(counted))
         if options.by == "file" and len(self.pair.paths) > 1:
             one = summarise_pair(totals, self.plans[0], options.caps)
             self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
@@ -327,12 +327,16 @@ def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:
     return {plan.key_a, plan.key_b} <= {*source.names, "b", *(f"b:{name}" for name in ROLES)}
 
 
-def _with_counts(report: InputReport, totals: PairTotals, a: str, b: str) -> InputReport:
-    """Enter what was counted into an input's report."""
-    columns: dict[str, ColumnReport] = {}
-    for role, column in report.columns.items():
-        columns[role] = column
-        if role in (a, b):
-            null, nan, posinf, neginf = (int(n) for n in totals.counts[(a, b).index(role)])
-            columns[role] = replace(column, n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
-    return replace(report, tokens=totals.n_tokens, masked=totals.n_masked, columns=columns)
+def _with_counts(part: PairPart, plans: Sequence[PairPlan]) -> InputReport:
+    """Return the report of an input with what was counted in each of its columns that is compared."""
+    report, columns = part.report, dict(part.report.columns)
+    for plan in plans:
+        totals = part.totals.get(plan.name)
+        for side, key in enumerate((plan.key_a, plan.key_b) if totals is not None else ()):
+            role = part.names.get(key)
+            if totals is not None and role in columns:
+                null, nan, posinf, neginf = (int(n) for n in totals.counts[side])
+                columns[role] = replace(
+                    columns[role], n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf
+                )
+    return replace(report, columns=columns)

@@ -466,3 +466,17 @@ def test_limits_of_files_and_variables(
     code, out, _ = run("drift", rollouts, "-f", "json")
     assert code == 1
     assert [one["metric"] for one in document(out)["checks"]] == ["diff_abs_max", "diff_abs_mean"]
+
+
+def test_both_places_of_two_sides_have_a_line(run: Run, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for values, says in (
+        ([[-1.0], [-2.0, -3.0]], ("row 0, old_log_probs", "row 0, rollout_log_probs")),
+        ([[-1.0, -2.0]], ("token 2", "its end")),
+        ([[-1.0, -2.0], [-3.0], [-4.0]], ("its end", "token 3")),
+    ):
+        pq.write_table(pa.table({"old_log_probs": [[-1.0, -2.0], [-3.0]]}), a)
+        pq.write_table(pa.table({"rollout_log_probs": values}), b)
+        code, _, err = run("drift", a, b)
+        assert code == 3
+        assert f"\n  --> {a}, {says[0]}\n      {b}, {says[1]}\n" in err
