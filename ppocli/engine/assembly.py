@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.pair_totals import PairTotals
     from ppocli.engine.summary import Summary
     from ppocli.engine.totals import Totals
 
@@ -68,6 +69,7 @@ class Assembly:
             passes.statistics_of = self.engine.statistics
         self._short: ShortForm | None = None
         self.drift_by_path: dict[str, dict[str, Any]] = {}
+        self._entered: dict[str, int] = {}
         self.groups: list[Group] = []
 
     @property
@@ -159,7 +161,7 @@ class Assembly:
                 self._leave_out(path, problem.message)
             else:
                 if pair is not None:
-                    self.drift_by_path[path] = self.short.merge(path, pair, index)
+                    self._compare(path, pair, index)
 
     def _take(self, engine: Engine) -> None:
         """Take the parts that were found elsewhere."""
@@ -170,7 +172,7 @@ class Assembly:
             path = part.report.path
             self._enter(index, part)
             if part.drift is not None:
-                self.drift_by_path[path] = self.short.merge(path, part.drift, index)
+                self._compare(path, part.drift, index)
             elif part.drift_problem is not None:
                 self._leave_out(path, part.drift_problem)
 
@@ -178,16 +180,25 @@ class Assembly:
         """Add one input, and keep its own metrics where they are wanted."""
         run = self.run
         self.passes.enter(part, index)
+        self._entered[part.report.path] = len(run.inputs)
         run.inputs.append(part.report)
         if self.by == "file" and len(run.paths) > 1:
             one = summarise(part.totals, replace(run.spec, horizon=run.spec.horizon or 1))
             self.groups.append(Group({"file": part.report.path}, one.metrics, one.nulls))
 
+    def _compare(self, path: str, pair: PairTotals, index: int) -> None:
+        """Add the comparison of trainer and sampler in one input, and what was counted of the sampler's."""
+        self.drift_by_path[path] = self.short.merge(path, pair, index)
+        at, role = self._entered[path], self.short.plan.b
+        report = self.run.inputs[at]
+        null, nan, posinf, neginf = (int(n) for n in pair.counts[1])
+        column = replace(report.columns[role], n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
+        self.run.inputs[at] = replace(report, columns={**report.columns, role: column})
+
     def _leave_out(self, path: str, why: str) -> None:
         """Note that an input counts everywhere but in the comparison of trainer and sampler."""
         note = f"rollout_log_probs left out of drift: {why}"
-        inputs = self.run.inputs
-        at = next(k for k, report in enumerate(inputs) if report.path == path)
+        inputs, at = self.run.inputs, self._entered[path]
         inputs[at] = replace(inputs[at], notes=(*inputs[at].notes, note))
 
     def _groups(self, total: Totals) -> tuple[Group, ...]:

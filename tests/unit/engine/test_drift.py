@@ -398,3 +398,26 @@ def test_each_file_by_itself_gives_the_same_steps(tmp_path: Path) -> None:
     report = drift_files(paths, None, options, where=Here(NoProgress()))
     assert [(part.step, part.n) for part in report.by_step] == [("w", 1), ("x", 2), ("y", 2), (None, 3)]
     assert report == drift_files(paths, None, options)
+
+
+def test_eval_counts_what_the_sampler_left_out(tmp_path: Path) -> None:
+    columns = {**batch(6), "advantages": np.ones(6), "mask": [True] * 5 + [False]}
+    columns["log_probs"] = columns["old_log_probs"]
+    columns["rollout_log_probs"] = pa.array(
+        [None, float("nan"), float("inf"), float("-inf"), -1.0, float("nan")]
+    )
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    report = ppocli.evaluate(tmp_path / "a.parquet")
+    column = report.inputs[0].columns["rollout_log_probs"]
+    assert (column.n_null, column.n_nan, column.n_posinf, column.n_neginf) == (1, 1, 1, 1)
+    assert report.metrics["n_nan"] == 0
+    saved = ppocli.merge([_partials(tmp_path)])
+    assert saved.inputs == report.inputs
+
+
+def _partials(folder: Path) -> Path:
+    import json
+
+    path = folder / "parts.json"
+    path.write_text(json.dumps(ppocli.partials(folder / "a.parquet")), encoding="utf-8")
+    return path
