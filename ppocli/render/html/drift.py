@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ppocli.render.check_screen import verdict as judgement
-from ppocli.render.drift import drift_screen
+from ppocli.render.drift import drift_screen, shown_steps
 from ppocli.render.html.evaluation import headline
 from ppocli.render.html.histograms import octaves_of, percent, range_text, size_ticks
 from ppocli.render.html.markup import Markup, tag
@@ -128,7 +128,7 @@ def _classes(report: DriftReport, block: Block, digits: int) -> Markup:
     """Return classes of tokens: the mean |a - b| of each as a bar, the table of the screen below."""
     name, title = CHARTS[block.columns[0].header]
     parts: Sequence[Part] = {"by-position": report.by_position, "by-probability": report.by_probability,
-                             "by-step": report.by_step}[name]  # fmt: skip
+                             "by-step": shown_steps(report.by_step)}[name]  # fmt: skip
     known = [one.diff_abs_mean for one in parts if one.diff_abs_mean is not None]
     most = max(known, default=0.0) or 1.0
     data = [
