@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ppocli.errors import PpoCliError as PpoCliError
     from ppocli.io.report_table import to_arrow as to_arrow
     from ppocli.io.writer import RolloutWriter as RolloutWriter
+    from ppocli.render.html import to_html as to_html
 
 _HOMES = {
     "AuditReport": "ppocli.core.audit_report",
@@ -50,6 +51,7 @@ _HOMES = {
     "ppo_clip_loss": "ppocli.engine.evaluate",
     "synth": "ppocli.engine.synth",
     "to_arrow": "ppocli.io.report_table",
+    "to_html": "ppocli.render.html",
 }
 __all__ = [
     "AuditReport",
@@ -73,23 +75,6 @@ __all__ = [
     "to_arrow",
     "to_html",
 ]
-
-
-def to_html(report: Any) -> str:
-    """Return a report as one HTML page that loads nothing from elsewhere.
-
-    Parameters
-    ----------
-    report : EvalReport, CheckReport, AuditReport, DriftReport, ParityReport or InspectReport
-
-    Raises
-    ------
-    TypeError
-        Anything else.
-    """
-    from ppocli.render.html import html_page
-
-    return html_page(report)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,11 +22,13 @@ from ppocli.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.drift_passes import ShortForm
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
     from ppocli.engine.pair_totals import PairTotals
+    from ppocli.engine.scales import Scales
     from ppocli.engine.summary import Summary
     from ppocli.engine.totals import Totals
 
@@ -45,10 +47,15 @@ class Engine(Protocol):
     def statistics(self) -> Totals:
         """Return the totals of the valid advantages of all inputs, merged in order."""
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all inputs."""
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each input, or why it cannot be read, in order.
 
-        `sets`: the measures of the run.
+        `sets`: the measures of the run; `audit`: its audit.
         """
 
 
@@ -59,6 +66,8 @@ class Assembly:
         self.run, self.by = run, by
         self.began, self.threads = time.perf_counter(), threads
         self.engine = run.engine
+        # The horizon of the run is known at its end; that of one input is left out until then.
+        self.spec_of_one = replace(run.spec, horizon=run.spec.horizon or 1)
         self.passes = passes = Passes(run.spec, threads, worst, run.chunk_tokens, run.progress)
         passes.only, passes.several = run.only, len(run.paths) > 1
         if run.audit is not None:
@@ -67,6 +76,8 @@ class Assembly:
             passes.audit = Audit(run.audit, threads)
         if self.engine is not None:
             passes.statistics_of = self.engine.statistics
+            if passes.audit is not None:
+                passes.audit.scales_of = self.engine.scales
         self._short: ShortForm | None = None
         self.drift_by_path: dict[str, dict[str, Any]] = {}
         self._entered: dict[str, int] = {}
@@ -165,12 +176,14 @@ class Assembly:
 
     def _take(self, engine: Engine) -> None:
         """Take the parts that were found elsewhere."""
-        for index, part in engine.parts(self.passes.job.sets):
+        for index, part in engine.parts(self.passes.job.sets, self.passes.audit):
             if isinstance(part, InputError):
                 self.passes.skip(self.run, self.run.paths[index], part)
                 continue
             path = part.report.path
             self._enter(index, part)
+            if self.passes.audit is not None and part.audit is not None:
+                self.passes.audit.enter(part.audit)
             if part.drift is not None:
                 self._compare(path, part.drift, index)
             elif part.drift_problem is not None:
@@ -183,7 +196,7 @@ class Assembly:
         self._entered[part.report.path] = len(run.inputs)
         run.inputs.append(part.report)
         if self.by == "file" and len(run.paths) > 1:
-            one = summarise(part.totals, replace(run.spec, horizon=run.spec.horizon or 1))
+            one = summarise(part.totals, self.spec_of_one)
             self.groups.append(Group({"file": part.report.path}, one.metrics, one.nulls))
 
     def _compare(self, path: str, pair: PairTotals, index: int) -> None:

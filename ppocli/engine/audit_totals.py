@@ -173,3 +173,19 @@ class OrderedSums:
     def pairwise(self) -> Floats:
         """Return the sums in a tree."""
         return running.fold_tree(self.tree, self.n_runs)
+
+
+@dataclass(slots=True, eq=False)
+class AuditPart:
+    """What an audit finds in one input.
+
+    Attributes
+    ----------
+    totals : AuditTotals
+        Of the input alone.
+    ordered : OrderedSums
+        Of all inputs up to its end.
+    """
+
+    totals: AuditTotals
+    ordered: OrderedSums

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.chunk import IdCoder
 from ppocli.core.partial_document import digest, document
 from ppocli.engine.reading import ID_ROLES
-from ppocli.engine.units import UnitPlan
+from ppocli.engine.units import Given, UnitPlan
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.scales import Scales
     from ppocli.engine.totals import Totals
 
 Json = Any
@@ -51,11 +54,18 @@ class Where(Protocol):
         """What a report says of the run."""
 
     def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[], Json],
+        *,
+        one_by_one: bool = False,
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Yield what a task, a method of units, gives for each of some inputs, in their order.
 
         `given`: called when a unit is begun; what the run knows by then that the unit has to know.
+        `one_by_one`: no unit is begun before what the one before it gave has been taken.
         """
 
 
@@ -69,7 +79,13 @@ class Here:
         self.progress = progress
 
     def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[], Json],
+        *,
+        one_by_one: bool = True,
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Work on each input when its result is asked for."""
         for index, path in inputs:
@@ -99,7 +115,7 @@ class ByFile:
     def __init__(self, run: Run, worst: int, where: Where, *, keep: bool) -> None:
         for one in ("--partials", where.name) if keep else (where.name,):
             check_by_file(run.spec, one, normalised=not keep)
-            if run.audit is not None:
+            if run.audit is not None and keep:
                 raise UsageProblem(
                     f"{one} cannot have an audit: its sums take the tokens of all files in one order",
                     hint="leave out one of the two",
@@ -109,7 +125,7 @@ class ByFile:
         self.run, self.worst, self.where, self.keep = run, worst, where, keep
         self.plan = UnitPlan.of(run, worst, keep=keep)
         self.files: list[Json] = []
-        self._statistics: Json = None
+        self._given = Given()
 
     @property
     def finds_token_ids(self) -> bool:
@@ -128,22 +144,49 @@ class ByFile:
         from ppocli.engine.sequences import GROUP_LIMIT
 
         total = no_statistics()
-        for index, found in self.where.results(
-            "advantages", self.plan, list(self.run.unread()), lambda: None
-        ):
+        for index, found in self.where.results("advantages", self.plan, list(self.run.unread()), Given):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
             total.merge(statistics_from_json(found), GROUP_LIMIT)
-        self._statistics = Writing().fields(total)
+        self._given = replace(self._given, statistics=Writing().fields(total))
         return total
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
-        """Yield what was found in each file, as a merge of documents would read it."""
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all files."""
+        from ppocli.engine.audit_state import put_columns
+        from ppocli.engine.scales import too_many
+
+        largest, n_sequences, reason = [], 0, None
+        for index, found in self.where.results("scales", self.plan, list(self.run.unread()), Given):
+            if isinstance(found, InputError):
+                self.run.skip(self.run.paths[index], found)
+                continue
+            largest += found["largest"]
+            n_sequences += found["n_sequences"]
+            reason = reason or found["reason"] or too_many(n_sequences)
+        raw = {"largest": largest, "reason": reason}
+        put_columns(scales, raw)
+        self._given = replace(self._given, scales=raw)
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
+        """Yield what was found in each file, as a merge of documents would read it.
+
+        Under an audit a file is begun when the one before it is done: some sums are of all tokens in order.
+        """
+        from ppocli.engine.audit_state import audit_from_json
+
         entering = Entering(sets, self.run.caps)
         self.files.clear()
+        self._given = replace(self._given, ordered=None)
         for index, found in self.where.results(
-            "entry", self.plan, list(self.run.unread()), lambda: self._statistics
+            "entry",
+            self.plan,
+            list(self.run.unread()),
+            lambda: self._given,
+            one_by_one=audit is not None,
         ):
             if isinstance(found, InputError):
                 yield index, found
@@ -152,6 +195,9 @@ class ByFile:
                 self.files.append({**found, "sha256": digest(found)})
             try:
                 part = entering.part(found["state"])
+                if audit is not None:
+                    part.audit = audit_from_json(found["audit"], part.report.path, audit)
+                    self._given = replace(self._given, ordered=found["audit"]["ordered"])
             except ValueError as problem:
                 raise InternalError(f"a part that cannot be read back: {problem}") from problem
             yield index, part

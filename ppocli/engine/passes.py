@@ -123,8 +123,13 @@ class Passes:
                     f"no loss to audit: {settings['adv_norm_note']}",
                     hint="--adv-norm none audits the advantages as stored",
                 )
-            self.audit.prepare(run, self._spans)
+            self.find_scales(run)
         return settings
+
+    def find_scales(self, run: Inputs) -> None:
+        """Make the first pass of an audit, if it needs one."""
+        if self.audit is not None:
+            self.audit.prepare(run, self._spans)
 
     def _collect_scopes(self, run: Inputs) -> dict[str, Any]:
         """Read the advantages once for the statistics of every scope; return what to echo."""

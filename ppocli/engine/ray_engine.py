@@ -80,7 +80,13 @@ class Cluster:
         return {"engine": "ray", "units": len(self.seconds), "peak_worker_bytes": self.peak_bytes}
 
     def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[], Json],
+        *,
+        one_by_one: bool = False,
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Yield what a task gives for each input, in order; see `by_file.Where`.
 
@@ -93,11 +99,12 @@ class Cluster:
         remote = ray.remote(num_cpus=self.threads, max_retries=RETRIES, name="ppocli")(work)
         shared = ray.put(plan)
         slots = max(int(ray.cluster_resources().get("CPU", 1)) // self.threads, 1)
+        most = 1 if one_by_one else AHEAD * slots
         waiting: deque[tuple[int, str, Any]] = deque()
         left = iter(inputs)
         try:
             while True:
-                while len(waiting) < AHEAD * slots and (one := next(left, None)) is not None:
+                while len(waiting) < most and (one := next(left, None)) is not None:
                     waiting.append((*one, remote.remote(task, shared, one[1], given(), self.threads)))
                 if not waiting:
                     return

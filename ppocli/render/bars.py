@@ -45,6 +45,7 @@ def sparkline(values: Sequence[float | int | None], width: int, *, ascii_only: b
     if not known:
         return absent * min(len(values), width)
     low, high, middle = known[0], known[-1], known[len(known) // 2]
+    span = high / 2 - low / 2  # of halves: the whole one may overflow
     out = []
     for part in _parts(values, width):
         there = [value for value in part if value is not None]
@@ -52,8 +53,7 @@ def sparkline(values: Sequence[float | int | None], width: int, *, ascii_only: b
             out.append(absent)
             continue
         value = max(there, key=lambda one: abs(one - middle))
-        # Divided first: the whole span may overflow.
-        share = 0.5 if low == high else (value / 2 - low / 2) / (high / 2 - low / 2)
+        share = (value / 2 - low / 2) / span if span else 0.5
         out.append(levels[min(int(share * len(levels)), len(levels) - 1)] if math.isfinite(share) else absent)
     return "".join(out)
 

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,14 @@ from ppocli.engine.evaluate import evaluate_files, split_settings
 from ppocli.errors import InputError, UsageProblem
 from ppocli.kernels._jit import COMPILE_NOTICE
 
-ray = pytest.importorskip("ray", reason="the extra ppocli[ray] is not installed")
+if find_spec("ray") is not None:
+    import ray
 
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra ppocli[ray] is not installed"),
+]
 
 MEMORY = 400 << 20
 """The budget of a worker, as of any run."""
@@ -134,8 +140,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
         ["eval", "--worst", "2"],
         ["check", "--max", "clip_frac=0.01", "--by", "file"],
         ["drift", "--tis-cap", "1.01"],
+        ["audit", "--formats", "bfloat16,int8,int8_per_sequence"],
+        ["eval", "--audit", "--adv-norm", "batch"],
     ],
-    ids=lambda one: one[0],
+    ids=lambda one: " ".join(one[:2]),
 )
 def test_commands(
     cluster: Any, files: list[str], capsys: pytest.CaptureFixture[str], command: list[str]

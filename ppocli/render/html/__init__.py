@@ -8,6 +8,21 @@ if TYPE_CHECKING:
     from ppocli.render.html.page import Page
 
 
+def to_html(report: object) -> str:
+    """Return a report as one HTML page that loads nothing from elsewhere.
+
+    Parameters
+    ----------
+    report : EvalReport, CheckReport, AuditReport, DriftReport, ParityReport or InspectReport
+
+    Raises
+    ------
+    TypeError
+        Anything else.
+    """
+    return html_page(report)
+
+
 def html_page(report: object, *, digits: int = 6, sort: str | None = None) -> str:
     """Return a report as an HTML document, in ASCII.
 

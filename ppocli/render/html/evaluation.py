@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.precision import PRECISIONS
-from ppocli.render.console import printable
-from ppocli.render.groups import in_order_of_keys
 from ppocli.render.html.histograms import ratio_figure, sizes_figure
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
@@ -19,21 +17,21 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
-from ppocli.render.html.svg import Rect, Row, figure, rows, trend
+from ppocli.render.html.series_charts import series_parts
+from ppocli.render.html.svg import Rect, Row, figure, rows
 from ppocli.render.html.tables import (
     Terms,
     block_card,
     block_table,
     card,
     drift_definition,
-    plain_table,
-    scroll,
     text_card,
 )
 from ppocli.render.numbers import cell_text, number_text
 from ppocli.render.screen import eval_screen
 
 if TYPE_CHECKING:
+    from ppocli.core.check_report import Check
     from ppocli.core.report import EvalReport
     from ppocli.render.blocks import Block, Screen
 
@@ -52,8 +50,6 @@ AGGREGATION, DRIFT = "aggregation", "trainer - sampler"
 STEP_FORMATS = ("float16", "bfloat16", "float8_e4m3fn")
 """Formats whose steps are drawn where no audit says which matter."""
 
-TRENDS = ("policy_loss", "clip_frac", "approx_kl_k3", "ess_frac", "entropy_mean", "explained_variance")
-
 
 def eval_page(report: EvalReport, digits: int, sort: str | None) -> Page:
     """Arrange a report for a browser."""
@@ -69,7 +65,7 @@ def eval_page(report: EvalReport, digits: int, sort: str | None) -> Page:
         figures=headline(report.metrics, HEADLINE, digits),
         sections=(
             findings_section(report.findings),
-            *sections_of(report, screen, terms, digits),
+            *sections_of(report, screen, terms, digits, sort=sort),
             metrics_section(document, terms),
             provenance_section(document),
         ),
@@ -97,8 +93,16 @@ def headline(metrics: Mapping[str, Any], names: Sequence[str], digits: int) -> l
     return made
 
 
-def sections_of(report: EvalReport, screen: Screen, terms: Terms, digits: int) -> list[Section]:
-    """Return the charts and the tables of an evaluation."""
+def sections_of(
+    report: EvalReport,
+    screen: Screen,
+    terms: Terms,
+    digits: int,
+    *,
+    sort: str | None = None,
+    checks: Sequence[Check] = (),
+) -> list[Section]:
+    """Return the charts and the tables of an evaluation; the limits among `checks` are drawn."""
     small, wide, worst = _sorted(screen)
     charts = [
         *distribution(report),
@@ -110,16 +114,23 @@ def sections_of(report: EvalReport, screen: Screen, terms: Terms, digits: int) -
         if one.rows and one.columns[0].header != AGGREGATION
     ]
     said = text_card(one for one in small if not one.rows)
+    series = series_parts(report, terms, digits, sort=sort, checks=checks)
+    # The table of the series has every group but files.
+    rows_of = (
+        [] if series and "file" not in report.groups[0].key else [block_card(one, terms) for one in wide]
+    )
     return [
         Section("distribution", "Distribution", [tag("div", *charts, class_="two")] if charts else []),
-        Section(
-            "groups",
-            "Files and groups",
-            [*(block_card(one, terms) for one in wide), *_trends(report, digits)],
-        ),
+        Section("groups", _by(report), [*series, *rows_of]),
         Section("metrics", "Metrics", [tag("div", *tables, said, class_="two")]),
         Section("worst", "Worst tokens", [block_card(one, terms) for one in worst]),
     ]
+
+
+def _by(report: EvalReport) -> str:
+    """Return the heading over the groups."""
+    by = next(iter(report.groups[0].key), "file") if report.groups else "file"
+    return "Files" if by == "file" else f"By {by}"
 
 
 def distribution(report: EvalReport) -> list[Markup]:
@@ -173,25 +184,3 @@ def _from_zero(name: str, value: float, zero: float, spread: float, digits: int)
     """Return a bar from 0 to a value."""
     end = zero + value / spread
     return Rect(min(zero, end), max(zero, end), abs(value), f"{name}: {number_text(value, digits)}")
-
-
-def _trends(report: EvalReport, digits: int) -> list[Markup]:
-    """Return a line for each of some metrics over the groups, where they are not files."""
-    keyed = [one for one in in_order_of_keys(report.groups) if "file" not in one.key]
-    if len(keyed) < 2:
-        return []
-    labels = [
-        ", ".join(f"{name} {printable(str(value))}" for name, value in one.key.items()) for one in keyed
-    ]
-    made = []
-    for name in TRENDS:
-        values = [one.metrics.get(name) for one in keyed]
-        known = [value for value in values if value is not None]
-        if not known:
-            continue
-        said = f"{cell_text(min(known), digits)} to {cell_text(max(known), digits)}"
-        chart = trend(f"trend-{name}", f"{name} over the groups", said, values)
-        body = [(label, cell_text(value, digits)) for label, value in zip(labels, values, strict=True)]
-        table = scroll(plain_table(("group", name), body, (1,)), f"{name} by group")
-        made.append(figure(name, f"{labels[0]} to {labels[-1]}: {said}", chart, table=table))
-    return [tag("div", *made, class_="two")] if made else []

@@ -76,7 +76,7 @@ font-variant-numeric:tabular-nums}
 svg text.strong{fill:var(--text)}
 svg text.limit{fill:var(--limit)}
 svg text.mark{fill:var(--mark)}
-.plot{display:grid;grid-template-columns:3rem minmax(0,1fr);gap:.5rem}
+.plot{display:grid;grid-template-columns:3.6rem minmax(0,1fr);gap:.5rem}
 svg text{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
 svg .more{fill:var(--soft)}
 stop.in{stop-color:var(--bar)}stop.out{stop-color:var(--out)}
@@ -92,7 +92,12 @@ line.clip{stroke:var(--text);stroke-width:1.25}
 line.limit{stroke:var(--limit);stroke-width:1.25}
 line.mark{stroke:var(--mark);stroke-width:1.25;stroke-dasharray:4 3}
 .track{stroke:var(--grid);stroke-width:1}
-.trend{fill:none;stroke:var(--plus);stroke-width:1.75;vector-effect:non-scaling-stroke}
+.trend{fill:none;stroke:var(--plus);stroke-width:1.75;stroke-linecap:round;stroke-linejoin:round;
+vector-effect:non-scaling-stroke}
+svg.plane{margin:0}
+.dot.bad{fill:var(--limit)}
+line.level{stroke-dasharray:6 3}
+.lost{fill:var(--limit);transform:translateX(-1.5px)}
 .legend{display:flex;flex-wrap:wrap;gap:.25rem 1rem;font-size:.85rem;color:var(--soft);list-style:none;
 margin:.25rem 0;
 padding:0}

@@ -112,17 +112,19 @@ def upright(
         parts.append(tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid-line"))
     parts += [_upright(one, floor, height, fill) for one in bars]
     parts.append(tag("line", x1="0", x2="100%", y1=number(floor), y2=number(floor), class_="axis"))
-    parts += [_mark(one, floor) for one in marks]
-    parts += [_label(at, label, floor + 16.0) for at, label in ticks]
+    parts += [draw_mark(one, floor) for one in marks]
+    parts += [draw_label(at, label, floor + 16.0) for at, label in ticks]
     drawn = picture(name, title, summary, floor + AXIS, *parts)
-    if not grid:
-        return drawn
-    labels = [
-        tag("text", label, x="100%", y=number(floor - at * height + 4.0), text_anchor="end")
-        for at, label in grid
-    ]
-    scale = tag("svg", *labels, class_="scale", height=number(floor + AXIS), aria_hidden="true")
-    return tag("div", scale, drawn, class_="plot")
+    return beside_scale(drawn, [(floor - at * height, label) for at, label in grid], floor + AXIS)
+
+
+def beside_scale(chart: Markup, labels: Sequence[tuple[float, str]], height: float) -> Markup:
+    """Return a chart with the labels of its lines across on its left, each at a height in pixels."""
+    if not labels:
+        return chart
+    texts = [tag("text", label, x="100%", y=number(y + 4.0), text_anchor="end") for y, label in labels]
+    scale = tag("svg", *texts, class_="scale", height=number(height), aria_hidden="true")
+    return tag("div", scale, chart, class_="plot")
 
 
 def _split_fill(name: str, left: float, right: float) -> Markup:
@@ -155,7 +157,7 @@ def _upright(bar: Rect, floor: float, height: float, fill: str | None) -> Markup
     )
 
 
-def _mark(mark: Mark, floor: float) -> Markup:
+def draw_mark(mark: Mark, floor: float) -> Markup:
     """Return a line and its label."""
     y = LABEL * (mark.level + 1) - 3.0
     x = share(mark.at)
@@ -173,7 +175,7 @@ def _mark(mark: Mark, floor: float) -> Markup:
     )
 
 
-def _label(at: float, label: str, y: float) -> Markup:
+def draw_label(at: float, label: str, y: float) -> Markup:
     """Return a label below the axis, inside the chart at both ends."""
     anchor = "start" if at < 0.04 else "end" if at > 0.96 else "middle"
     return tag("text", label, x=share(at), y=number(y), text_anchor=anchor)
@@ -213,30 +215,6 @@ def _flat(bar: Rect, y: float) -> Markup:
     )
 
 
-def trend(
-    name: str, title: str, summary: str, values: Sequence[float | None], height: float = 70.0
-) -> Markup:
-    """Return a line through values at equal distances; it breaks where there is none."""
-    known = [value for value in values if value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    spread = (high - low) or 1.0
-    pieces: list[list[str]] = [[]]
-    for k, value in enumerate(values):
-        if value is None:
-            pieces.append([])
-            continue
-        x = 1000.0 * (k + 0.5) / len(values)
-        pieces[-1].append(f"{x:.2f},{100.0 - 100.0 * (value - low) / spread:.2f}")
-    drawn = [
-        tag("polyline", points=" ".join(points if len(points) > 1 else points * 2), class_="trend")
-        for points in pieces
-        if points
-    ]
-    inner = tag("svg", *drawn, viewBox="0 0 1000 100", preserveAspectRatio="none", y="4", x="0", width="100%",
-                height=number(height - 8.0))  # fmt: skip
-    return picture(name, title, summary, height, inner)
-
-
 def swatch(kind: str) -> Markup:
     """Return the colour of a legend."""
     box = tag("rect", x="0", y="0", width="100%", height="100%", class_=f"bar {kind}".strip())
@@ -249,15 +227,15 @@ def legend(*entries: tuple[str, str]) -> Markup:
 
 
 def figure(
-    title: str, note: str, chart: Markup, *more: Markup, table: Markup, class_: str = "card"
+    title: str, note: str, chart: Markup, *more: Markup, table: Markup | None = None, class_: str = "card"
 ) -> Markup:
-    """Return a chart with its heading, a note, and the same as a table."""
+    """Return a chart with its heading, a note, and the same as a table where that is not elsewhere."""
     return tag(
         "figure",
         tag("figcaption", tag("h3", title), tag("p", note) if note else None),
         chart,
         *more,
-        tag("details", tag("summary", "As a table"), table),
+        tag("details", tag("summary", "As a table"), table) if table is not None else None,
         class_=class_,
     )
 
@@ -270,6 +248,12 @@ def nice_grid(largest: float, lines: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(one * power for one in (1.0, 2.0, 2.5, 5.0, 10.0) if one * power >= raw * 0.999)
     return [step * k for k in range(1, int(largest / step + 1e-9) + 1)]
+
+
+def unit(value: float, low: float, high: float) -> float:
+    """Return where a value is between `low`, 0, and `high`, 1; the middle where these are the same."""
+    spread = high / 2.0 - low / 2.0  # halves, whose difference is finite
+    return (value / 2.0 - low / 2.0) / spread if spread else 0.5
 
 
 def share(part: float) -> str:

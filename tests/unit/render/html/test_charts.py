@@ -13,7 +13,7 @@ import pytest
 import reports
 from pages import Element, parsed
 
-from ppocli.core.report import Bin, EvalReport, Group
+from ppocli.core.report import Bin, EvalReport
 from ppocli.core.spec import AGGREGATIONS
 from ppocli.render.html import html_page
 
@@ -235,14 +235,3 @@ def test_bars_of_both_signs_start_at_zero() -> None:
     assert [(number(bar, "x"), number(bar, "width")) for bar in bars] == [(0.0, 25.0), (25.0, 75.0)]
     (zero,) = chart(made, "aggregations").all("line", "axis")
     assert number(zero, "x1") == 25.0
-
-
-def test_a_line_over_steps_breaks_where_there_is_no_number() -> None:
-    losses = [1.0, 3.0, None, 2.0]
-    groups = tuple(
-        Group({"step": k}, {"n_tokens": 1, "policy_loss": value}, pages.notes({"policy_loss": value}))
-        for k, value in enumerate(losses)
-    )
-    drawn = chart(reports.report(groups=groups), "trend-policy_loss")
-    lines = [one["points"] for one in drawn.all("polyline")]
-    assert lines == ["125.00,100.00 375.00,0.00", "875.00,50.00 875.00,50.00"]
