@@ -1,4 +1,4 @@
-"""Reports of `drift` and `parity` made by hand, every number of which can be told from every other."""
+"""Reports of `drift`, `parity` and `convert` made by hand; each number is its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import reports
 
+from ppocli.core.convert_report import ConvertReport, WrittenColumn
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.drift_report import Bar, Correction, DriftReport, Part, SequencePart, WorstPair
 from ppocli.core.parity_report import Framework, ParityCell, ParityReport
 from ppocli.core.report import Finding, NullNote, Place
+
+LONG = "clipped surrogate with dual clip, weighted in the decoupled loss; chosen aggregation"
 
 
 def parity(**changes: Any) -> ParityReport:
@@ -34,7 +37,7 @@ def parity(**changes: Any) -> ParityReport:
             "0.7.0",
             {},
             {
-                "loss": ParityCell("actor/pg_loss", -0.125, "mean over tokens"),
+                "loss": ParityCell("ppo_actor/update/actor_loss/policy_loss/avg", -0.125, LONG),
                 "clip fraction": ParityCell(
                     "actor/pg_clipfrac", None, "clipped branch strictly chosen", NullNote("1 NaN", "nan")
                 ),
@@ -73,3 +76,24 @@ def drift(**changes: Any) -> DriftReport:
         run={"seconds": 0.5},
     )
     return replace(made, **changes)
+
+
+def converted() -> ConvertReport:
+    """Two columns of 9 tokens in 3 rows."""
+    columns = {
+        "log_probs": WrittenColumn("float32", "bfloat16", "token"),
+        "rewards": WrittenColumn("float64", "float64", "row"),
+    }
+    return ConvertReport(
+        settings={"layout": "auto"},
+        path="out.parquet",
+        bytes=1234,
+        rows=3,
+        tokens=9,
+        layout="list",
+        columns=columns,
+        left_out=("prompt",),
+        verified=True,
+        inputs=(reports.one_input(),),
+        run={"seconds": 0.5},
+    )

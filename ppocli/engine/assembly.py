@@ -22,6 +22,7 @@ from ppocli.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ppocli.engine.advantages import AdvantageScopes
     from ppocli.engine.audit_pass import Audit
     from ppocli.engine.drift_passes import ShortForm
     from ppocli.engine.evaluate import Run
@@ -46,6 +47,9 @@ class Engine(Protocol):
 
     def statistics(self) -> Totals:
         """Return the totals of the valid advantages of all inputs, merged in order."""
+
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill the scopes in which the advantages of all inputs are normalised; return what to echo."""
 
     def scales(self, scales: Scales) -> None:
         """Fill the scales of an audit with those of all inputs."""
@@ -75,7 +79,7 @@ class Assembly:
 
             passes.audit = Audit(run.audit, threads)
         if self.engine is not None:
-            passes.statistics_of = self.engine.statistics
+            passes.statistics_of, passes.scopes_of = self.engine.statistics, self.engine.scopes
             if passes.audit is not None:
                 passes.audit.scales_of = self.engine.scales
         self._short: ShortForm | None = None

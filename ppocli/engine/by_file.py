@@ -4,95 +4,32 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder
 from ppocli.core.partial_document import digest, document
-from ppocli.engine.reading import ID_ROLES
+from ppocli.engine.reading import ID_ROLES, ReadAgain
 from ppocli.engine.units import Given, UnitPlan
+from ppocli.engine.where import Here
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ppocli.core.drift_options import DriftCaps
-    from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.advantages import AdvantageScopes
     from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
     from ppocli.engine.scales import Scales
     from ppocli.engine.totals import Totals
+    from ppocli.engine.where import Where
 
 Json = Any
 STDIN = "-"
-
-
-class Plan(Protocol):
-    """What is done with every input of a run; every worker gets it once."""
-
-    @property
-    def folder(self) -> str:
-        """Where paths begin that are not absolute."""
-
-    def unit(self, path: str, progress: Progress | None = None, given: Json = None) -> Any:
-        """Return one input: its `total_bytes`, and a method for each task."""
-
-
-class Where(Protocol):
-    """Where units are worked on."""
-
-    @property
-    def name(self) -> str:
-        """How messages call it."""
-
-    @property
-    def said(self) -> Mapping[str, Json]:
-        """What a report says of the run."""
-
-    def results(
-        self,
-        task: str,
-        plan: Plan,
-        inputs: Sequence[tuple[int, str]],
-        given: Callable[[], Json],
-        *,
-        one_by_one: bool = False,
-    ) -> Iterator[tuple[int, Json | InputError]]:
-        """Yield what a task, a method of units, gives for each of some inputs, in their order.
-
-        `given`: called when a unit is begun; what the run knows by then that the unit has to know.
-        `one_by_one`: no unit is begun before what the one before it gave has been taken.
-        """
-
-
-class Here:
-    """Works in the process itself, on one input after the other."""
-
-    name = "--partials"
-    said: Mapping[str, Json] = MappingProxyType({})
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def results(
-        self,
-        task: str,
-        plan: Plan,
-        inputs: Sequence[tuple[int, str]],
-        given: Callable[[], Json],
-        *,
-        one_by_one: bool = True,
-    ) -> Iterator[tuple[int, Json | InputError]]:
-        """Work on each input when its result is asked for."""
-        for index, path in inputs:
-            try:
-                yield index, getattr(plan.unit(path, self.progress, given()), task)()
-            except InputError as problem:
-                yield index, problem
 
 
 class ByFile:
@@ -126,6 +63,7 @@ class ByFile:
         self.plan = UnitPlan.of(run, worst, keep=keep)
         self.files: list[Json] = []
         self._given = Given()
+        self._rows_before: dict[int, int] = {}
 
     @property
     def finds_token_ids(self) -> bool:
@@ -144,7 +82,9 @@ class ByFile:
         from ppocli.engine.sequences import GROUP_LIMIT
 
         total = no_statistics()
-        for index, found in self.where.results("advantages", self.plan, list(self.run.unread()), Given):
+        for index, found in self.where.results(
+            "advantages", self.plan, list(self.run.unread()), lambda _: self._given
+        ):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
@@ -152,13 +92,53 @@ class ByFile:
         self._given = replace(self._given, statistics=Writing().fields(total))
         return total
 
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill the scopes in which the advantages of all files are normalised; return what to echo.
+
+        Where they are counted in rows, a file is begun when the one before it is done.
+        """
+        from ppocli.engine.scope_state import finished_to_json, merge_scopes
+
+        coders = {role: IdCoder() for role in ID_ROLES}
+        self._given, self._rows_before = Given(), {}
+        rows: list[int] = []
+        by_rows = bool(self.run.spec.adv_norm_rows)
+        for index, found in self.where.results(
+            "scopes",
+            self.plan,
+            list(self.run.unread()),
+            (lambda _: Given(base_row=sum(rows))) if by_rows else self._given_to,
+            one_by_one=by_rows,
+        ):
+            path = self.run.paths[index]
+            try:
+                if isinstance(found, InputError):
+                    raise found
+                merge_scopes(scopes, found, coders, path)
+            except InputError as problem:
+                self.run.skip(path, problem)
+                raise ReadAgain from problem
+            if by_rows:
+                self._rows_before[index] = sum(rows)
+            rows.append(found["rows"])
+        settings = scopes.finish()
+        self._given = Given(scopes=finished_to_json(scopes, coders))
+        return settings
+
+    def _given_to(self, index: int) -> Given:
+        """Return what a file has to know."""
+        before = self._rows_before.get(index)
+        return self._given if before is None else replace(self._given, base_row=before)
+
     def scales(self, scales: Scales) -> None:
         """Fill the scales of an audit with those of all files."""
         from ppocli.engine.audit_state import put_columns
         from ppocli.engine.scales import too_many
 
         largest, n_sequences, reason = [], 0, None
-        for index, found in self.where.results("scales", self.plan, list(self.run.unread()), Given):
+        for index, found in self.where.results(
+            "scales", self.plan, list(self.run.unread()), lambda _: self._given
+        ):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
@@ -185,7 +165,7 @@ class ByFile:
             "entry",
             self.plan,
             list(self.run.unread()),
-            lambda: self._given,
+            self._given_to,
             one_by_one=audit is not None,
         ):
             if isinstance(found, InputError):
@@ -253,7 +233,7 @@ def check_by_file(spec: LossSpec, what: str, *, normalised: bool = False) -> Non
     what : str
         What is asked for, to be named.
     normalised : bool
-        Advantages may be normalised over the whole input: it is read twice.
+        Advantages may be normalised: the input is read twice.
 
     Raises
     ------
@@ -264,7 +244,7 @@ def check_by_file(spec: LossSpec, what: str, *, normalised: bool = False) -> Non
             f"{what} cannot have --micro-batch: micro-batches go on from one file into the next",
             hint="leave out one of the two",
         )
-    if spec.adv_norm != "none" and not (normalised and not spec.scoped):
+    if spec.adv_norm != "none" and not normalised:
         over = "rows or groups of all files" if spec.scoped else "the whole input"
         raise UsageProblem(
             f"{what} cannot have --adv-norm {spec.adv_norm}: its mean and deviation are those of {over}",

@@ -22,7 +22,7 @@ from ppocli.errors import ExitCode, InputError, UsageProblem
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport
     from ppocli.core.limits import LimitKind
-    from ppocli.engine.by_file import Where
+    from ppocli.engine.where import Where
 
 
 def drift_files(

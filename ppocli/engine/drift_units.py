@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.drift_options import DriftOptions
-    from ppocli.engine.by_file import Where
     from ppocli.engine.drift_passes import PairPasses
     from ppocli.engine.pair_totals import PairPlan
+    from ppocli.engine.where import Where
 
 STDIN = "-"
 
@@ -122,7 +122,7 @@ def take_all(passes: PairPasses, where: Where) -> None:
         passes.plan(pair.sides(names))
         return {one.name: one for one in passes.plans}
 
-    def n_sampled() -> int:
+    def n_sampled(_: int) -> int:
         return passes.sampler.n_blocks
 
     for index, found in where.results("pairs", plan, list(enumerate(pair.paths)), n_sampled):

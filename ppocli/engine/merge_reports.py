@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ppocli.core.report import EvalReport
+    from ppocli.engine.advantages import AdvantageScopes
     from ppocli.engine.audit_pass import Audit
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
@@ -122,6 +123,10 @@ class Merging:
 
     def statistics(self) -> Totals:
         """Return nothing: no advantages are normalised."""
+        raise AssertionError("advantages are taken as stored")
+
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill nothing: no advantages are normalised."""
         raise AssertionError("advantages are taken as stored")
 
     def scales(self, scales: Scales) -> None:

@@ -15,6 +15,7 @@ from ppocli.errors import InputError
 if TYPE_CHECKING:
     from ppocli.core.audit_spec import AuditOptions
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.advantages import AdvantageScopes
     from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
@@ -81,6 +82,10 @@ class Given:
     ----------
     statistics : optional
         Of the advantages of all inputs, where they are normalised.
+    scopes : optional
+        In which they are normalised, with shift and scale.
+    base_row : int
+        Rows of the inputs before this one, where scopes are counted in rows.
     scales : optional
         Of an audit, of all inputs.
     ordered : optional
@@ -88,12 +93,14 @@ class Given:
     """
 
     statistics: Any = None
+    scopes: Any = None
+    base_row: int = 0
     scales: Any = None
     ordered: Any = None
 
 
 class Unit:
-    """One input of a run, with the tasks `entry`, `advantages` and `scales`.
+    """One input of a run, with the tasks `entry`, `advantages`, `scopes` and `scales`.
 
     Parameters
     ----------
@@ -132,6 +139,21 @@ class Unit:
         found = {}
         for _, reader in self.run.readers():
             found = Writing().fields(passes.read_statistics(reader))
+        return found
+
+    def scopes(self) -> dict[str, Any]:
+        """Return the scopes of the input in which its advantages are normalised.
+
+        Raises
+        ------
+        InputError
+        """
+        from ppocli.engine.scope_state import scopes_to_json
+
+        passes, found = self._passes(), {}
+        for _, reader in self.run.readers():
+            scopes = passes.read_scopes(reader, self.given.base_row)
+            found = scopes_to_json(scopes, reader.report.rows, self.coders)
         return found
 
     def entry(self) -> dict[str, Any]:
@@ -241,7 +263,15 @@ class Unit:
 
             statistics = statistics_from_json(self.given.statistics)
             passes.statistics_of = lambda: statistics
+        passes.scopes_of, passes.total.n_rows = self._fill_scopes, self.given.base_row
         return passes
+
+    def _fill_scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Take the scopes of the run."""
+        from ppocli.engine.scope_state import put_finished
+
+        put_finished(scopes, self.given.scopes, self.coders)
+        return {}
 
     def _run(self, progress: Progress) -> Run:
         from ppocli.core.presets import preset

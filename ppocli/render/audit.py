@@ -133,7 +133,8 @@ def _cell(answer: Answer, name: str, digits: int) -> str:
     key = twin if twin in answer.metrics else name
     value, note = answer.metrics[key], answer.nulls.get(key)
     kind = f" ({note.nonfinite})" if note is not None and note.nonfinite else ""
-    return cell_text(value, digits) + kind
+    # Four columns of small signed numbers: one digit less and they fit into 80 columns.
+    return cell_text(value, max(digits - name.endswith("_error"), 1)) + kind
 
 
 def _chart(audit: AuditResult, digits: int, ascii_only: bool) -> list[Block]:

@@ -65,13 +65,13 @@ BAR_WIDTH = 24
 """Characters of the longest bar of the histogram."""
 
 
-def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
+def drift_screen(report: DriftReport, digits: int = 6, *, ascii_only: bool = False) -> Screen:
     """Arrange a report for reading."""
     nulls = Nulls(report, digits, UNASKED)
     blocks = [_files(report, digits)] if len(report.groups) > 1 else []
     for title, names in BLOCKS:
         blocks += metric_rows(title, names, report.metrics, nulls, report)
-    blocks += [one for one in _tables(report, digits) if one.rows]
+    blocks += [one for one in _tables(report, digits, ascii_only) if one.rows]
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
@@ -154,10 +154,10 @@ def _values(
     return tuple(cells)
 
 
-def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
+def _tables(report: DriftReport, digits: int, ascii_only: bool) -> Iterator[Block]:
     """Yield the tables of where the difference is, and of corrections."""
     yield _comparisons(report, digits)
-    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0))
+    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0), ascii_only)
     yield _parts(
         "position in the sequence",
         [_positions(one) for one in report.by_position],
@@ -208,7 +208,7 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
     return Block(columns, tuple(rows))
 
 
-def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
+def _histogram(bars: tuple[Bar, ...], n: int, ascii_only: bool) -> Block:
     """Return |a - b| by octave; the small ones that hold next to nothing stand together."""
     columns = (
         Column("|a - b| up to", "number"),
@@ -227,7 +227,7 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
             "more" if one.high is None else number_text(float(one.high), 3),
             count_text(count),
             f"{count / n:.2%}" if n else "",
-            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=True),
+            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=ascii_only),
         )
         for one, count in zip(bars[first:], counts, strict=True)
     )

@@ -133,7 +133,7 @@ def drift_text(
         from ppocli.render.html import html_page
 
         return html_page(report, digits=digits)
-    screen = drift_screen(report, digits)
+    screen = drift_screen(report, digits, ascii_only=look.ascii)
     return _drawn(screen, name, look)
 
 

@@ -19,8 +19,10 @@ COLUMNS = ("n_tokens", "policy_loss", "clip_frac", "approx_kl_k3")
 MOST_ROWS = 50
 """Groups with a row of their own on the screen; of more, the first and the last, or the worst if sorted."""
 
-SPARKS = 16
+SPARKS = 12
 """Characters of a trend."""
+TREND_DIGITS = 5
+"""Digits of the ends of a trend: with more, the table does not fit into 80 columns."""
 
 
 def group_blocks(report: EvalReport, digits: int, sort: str | None, *, ascii_only: bool) -> Iterator[Block]:
@@ -36,7 +38,7 @@ def group_blocks(report: EvalReport, digits: int, sort: str | None, *, ascii_onl
 
 def _trends(groups: tuple[Group, ...], digits: int, *, ascii_only: bool) -> Block:
     """Return one row for each metric: its course, both ends, and the largest change with its place."""
-    ordered = in_order_of_keys(groups)
+    ordered, digits = in_order_of_keys(groups), min(digits, TREND_DIGITS)
     by = next(iter(groups[0].key))
     over = plural(len(groups), "step") if by == "step" else f"{count_text(len(groups))} values"
     columns = (

@@ -25,10 +25,11 @@ import pyarrow.parquet as pq
 
 from ppocli.core.chunk import ReadOptions
 from ppocli.core.spec import LossSpec
-from ppocli.engine.by_file import ByFile, Here, evaluate_with_partials
+from ppocli.engine.by_file import ByFile, evaluate_with_partials
 from ppocli.engine.evaluate import evaluate_files
 from ppocli.engine.merge_reports import merge
 from ppocli.engine.ray_engine import Cluster
+from ppocli.engine.where import Here
 
 UNITS = (10, 100, 1000)
 WORKERS = (1, 2, 10, 100, 1000)

@@ -16,7 +16,8 @@ import pages
 import pytest
 import reports
 
-from ppocli.core.report import Bin
+from ppocli.core.check_report import Check, CheckReport
+from ppocli.core.report import Bin, Group
 from ppocli.render.html import html_page
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -53,7 +54,42 @@ def usual() -> Any:
     )
 
 
+def by_step() -> Any:
+    """Forty steps, one of them far out, one null; thousands of them would have no dots."""
+    losses: list[Any] = [0.25 - k / 80 + (0.5 if k == 24 else 0.0) for k in range(40)]
+    losses[7] = None
+    groups = tuple(
+        Group(
+            {"step": 100 * k},
+            {"n_tokens": 50, "policy_loss": loss, "clip_frac": k / 100},
+            pages.notes({"policy_loss": loss}),
+        )
+        for k, loss in enumerate(losses)
+    )
+    return replace(usual(), groups=groups)
+
+
+def gate_by_step() -> Any:
+    """A limit that is broken from the thirtieth step on."""
+    report = by_step()
+    checks = tuple(
+        Check("clip_frac <= 0.29", "max", "pass" if k < 30 else "fail", "--max", "" if k < 30 else "more",
+              "clip_frac", k / 100, 0.29, key=one.key)
+        for k, one in enumerate(report.groups)
+    )  # fmt: skip
+    return CheckReport(report.to_dict(), checks, {"notes": ()}, 1)
+
+
 MADE = {
+    "steps": by_step(),
+    "gate by step": gate_by_step(),
+    "many steps": replace(
+        by_step(),
+        groups=tuple(
+            Group({"step": k}, {"n_tokens": 1, "policy_loss": (k % 17) / 16}, {}) for k in range(3000)
+        ),
+    ),
+    "hostile steps": pages.hostile()["groups"],
     "eval": usual(),
     "nulls": reports.with_nulls(),
     "files": reports.several(),
@@ -225,6 +261,30 @@ def test_charts_have_a_mark_for_each_number(visit: Any, width: int) -> None:
     assert len(boxes(visit("parity", width).page, "parity-0", "circle")) == 2
 
 
+@pytest.mark.parametrize("width", [360, 1200])
+def test_series_have_a_dot_for_each_value_where_the_line_goes(visit: Any, width: int) -> None:
+    page = visit("steps", width).page
+    dots = boxes(page, "series-policy_loss", "circle")
+    losses = [one.metrics["policy_loss"] for one in MADE["steps"].groups]
+    assert len(dots) == len(losses) - 1 == 39
+    assert len(boxes(page, "series-policy_loss", "rect.lost")) == 1
+    assert len(boxes(page, "series-clip_frac", "circle")) == 40
+    (line,) = boxes(page, "series-policy_loss", "svg.plane")  # as large as the line in it
+    chart = page.locator("#series-policy_loss").bounding_box()
+    known = [(k, one) for k, one in enumerate(losses) if one is not None]
+    for dot, (k, value) in zip(dots, known, strict=True):
+        x, y = (dot["left"] + dot["right"]) / 2, (dot["top"] + dot["bottom"]) / 2
+        assert x == pytest.approx(chart["x"] + chart["width"] * (k + 0.5) / 40, abs=0.6)
+        part = (value - -0.2375) / (0.45 - -0.2375)  # the last step, and the one far out
+        assert y == pytest.approx(line["bottom"] - line["height"] * part, abs=0.6)
+    assert line["left"] == pytest.approx(chart["x"] + chart["width"] * 0.5 / 40, abs=0.6)
+    assert line["height"] == pytest.approx(0.9 * 110.0, abs=0.6)
+    assert len(boxes(visit("many steps", width).page, "series-policy_loss", "circle")) == 0
+    gate = visit("gate by step", width).page
+    assert len(boxes(gate, "series-clip_frac", "circle.bad")) == 10
+    assert len(boxes(gate, "series-clip_frac", "line.level")) == 1
+
+
 LABELS = """() => [...document.querySelectorAll('svg')].flatMap(chart => {
   const texts = [...chart.querySelectorAll(':scope > text')];
   const all = texts.map(one => [one.textContent, one.getBoundingClientRect()]);
@@ -240,7 +300,9 @@ LABELS = """() => [...document.querySelectorAll('svg')].flatMap(chart => {
 })"""
 
 
-@pytest.mark.parametrize("name", ["eval", "check", "audit", "drift", "parity", "nulls"])
+@pytest.mark.parametrize(
+    "name", ["eval", "check", "audit", "drift", "parity", "nulls", "steps", "gate by step", "many steps"]
+)
 @pytest.mark.parametrize("width", [360, 1200])
 def test_labels_of_charts_stand_apart(visit: Any, name: str, width: int) -> None:
     assert visit(name, width).page.evaluate(LABELS) == []
@@ -289,6 +351,12 @@ def test_print_is_on_white_without_what_is_for_the_screen(visit: Any, scheme: st
         assert ground == "rgb(255, 255, 255)"
         assert [one for one in page.evaluate(CONTRAST) if one[0] < 4.5] == []
         assert page.locator("#ratios").is_visible()
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = false)")
+        # What is folded takes no room; what was opened is printed, but for the tables of charts.
+        assert not page.locator("#numbers").is_visible()
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert page.locator("#numbers td").first.is_visible()
+        assert page.locator("figure details").first.is_hidden()
         assert page.pdf(format="A4").startswith(b"%PDF-")
     finally:
         page.emulate_media(media="screen", color_scheme=scheme)

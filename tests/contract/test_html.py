@@ -24,6 +24,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_data"
         (["drift", "trainer_and_rollout.parquet"], 0),
         (["parity", "healthy.parquet"], 0),
         (["inspect", "healthy.parquet"], 0),
+        (["eval", "healthy.parquet", "--by", "group_id"], 0),
+        (["check", "healthy.parquet", "--by", "group_id", "--max", "clip_frac=0.1"], 1),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -45,6 +47,14 @@ def test_a_page_beside_the_document(tmp_path: Path, arguments: list[str], code: 
     for one in saved.get("frameworks", ()):
         for cell in one["metrics"].values():
             assert cell["definition"] in text
+    groups = saved.get("groups", ())
+    if "--by" in arguments:
+        assert len(groups) == 16
+        losses = [one["metrics"]["policy_loss"] for one in groups]
+        dots = root.by_id("series-policy_loss").all("circle", "dot")
+        assert len(dots) == sum(one is not None for one in losses)
+        body = [row.all("td") for row in root.by_id("groups").all("table")[0].all("tr")[1:]]
+        assert [row[0].text() for row in body] == [str(one["key"]["group_id"]) for one in groups]
     histograms: dict[str, Any] = saved.get("histograms", {})
     assert len(root.by_id("ratios").all("rect", "bar") if histograms else []) == len(
         histograms.get("log_ratio", ())

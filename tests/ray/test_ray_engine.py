@@ -104,8 +104,20 @@ def on(cluster: Any, paths: list[str], **settings: Any) -> Any:
         (slice(None), {"adv_norm": "batch", "worst": 2}),
         (slice(0, 3), {"rollout_is": "token", "rollout_is_cap": 2.0}),
         (slice(0, 3), {"by": "total"}),
+        (slice(0, 3), {"adv_norm": "group", "worst": 2}),
+        (slice(None), {"adv_norm": "minibatch:16"}),
     ],
-    ids=["all layouts", "framework", "groups", "sequences", "normalised", "corrected", "total"],
+    ids=[
+        "all layouts",
+        "framework",
+        "groups",
+        "sequences",
+        "normalised",
+        "corrected",
+        "total",
+        "by group",
+        "by rows",
+    ],
 )
 def test_every_report_is_the_local_one(
     cluster: Any, files: list[str], kinds: slice, settings: dict[str, Any]

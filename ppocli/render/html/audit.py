@@ -18,7 +18,7 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
-from ppocli.render.html.tables import Terms, block_card, card, cell, scroll
+from ppocli.render.html.tables import Terms, block_card, card, scroll, stacked
 from ppocli.render.numbers import number_text, plural
 
 if TYPE_CHECKING:
@@ -102,18 +102,13 @@ def _verdict(report: AuditReport) -> tuple[str, str, str]:
 
 def _verdicts(block: Block) -> Markup:
     """Return the table of verdicts, each as a coloured word."""
+    kinds = ("name", "keep", None, "text")
     body = [
-        tag(
-            "tr",
-            tag("td", name, class_="name"),
-            tag("td", question, class_="keep"),
-            tag("td", tag("span", level, class_=f"chip {GRADES.get(level, 'info')}")),
-            tag("td", cell(why), class_="text"),
-        )
+        (tag("span", name), question, tag("span", level, class_=f"chip {GRADES.get(level, 'info')}"), why)
         for name, question, level, why in block.rows
     ]
-    head = [tag("th", one.header, scope="col") for one in block.columns]
-    return scroll(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)), "Verdicts")
+    heads = [(one.header, kind) for one, kind in zip(block.columns, kinds, strict=True)]
+    return scroll(stacked(heads, body), "Verdicts")
 
 
 def _sizes(audit: AuditResult, metrics: Mapping[str, Any]) -> Markup | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ppocli.core.report import Group
 from ppocli.render.check_screen import verdict as judgement
-from ppocli.render.drift import drift_screen, shown_steps
+from ppocli.render.drift import drift_screen
 from ppocli.render.html.evaluation import headline
+from ppocli.render.html.gate import checks_table
 from ppocli.render.html.histograms import octaves_of, percent, range_text, size_ticks
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
@@ -19,8 +21,17 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
+from ppocli.render.html.series_charts import series_parts
 from ppocli.render.html.svg import Rect, Row, figure, nice_grid, rows, upright
-from ppocli.render.html.tables import Terms, block_card, block_table, drift_definition, plain_table, scroll
+from ppocli.render.html.tables import (
+    Terms,
+    block_card,
+    block_table,
+    card,
+    drift_definition,
+    plain_table,
+    scroll,
+)
 from ppocli.render.numbers import cell_text, count_text, plural
 
 if TYPE_CHECKING:
@@ -31,9 +42,10 @@ HEADLINE = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3", "wei
 CHARTS = {
     "position in the sequence": ("by-position", "By position in the sequence"),
     "probability exp(b)": ("by-probability", "By probability of b"),
-    "step": ("by-step", "By step"),
 }
 """Tables of classes that are drawn too: their first head, the name of the chart and its title."""
+FOLLOWED = ("diff_mean", "diff_abs_mean", "drift_kl_k3")
+"""Metrics of each step."""
 MOST_BARS = 28
 """Octaves that the histogram shows; smaller ones stand together."""
 
@@ -47,7 +59,10 @@ def drift_page(report: DriftReport, digits: int) -> Page:
     if n and report.checks:
         word, _, said = judgement(report).partition("  ")
         verdict = ("good", "Passed", said) if word == "ok" else ("bad", "Failed", said)
-    metrics, wide, worst, classes = _sorted(screen)
+    checks, metrics, wide, worst, classes = _sorted(screen)
+    steps = series_parts(_steps(report), terms, digits, followed=FOLLOWED)
+    if steps:  # whose table has every step
+        wide = [one for one in wide if one.columns[0].header != "step"]
     charts = [*_histogram(report), *(_classes(report, one, digits) for one in classes)]
     return Page(
         kind="drift",
@@ -58,9 +73,11 @@ def drift_page(report: DriftReport, digits: int) -> Page:
         lines=screen.header[1:],
         figures=headline(report.metrics, HEADLINE, digits),
         sections=(
+            Section("checks", "Checks", [card(checks_table(one)) for one in checks]),
             findings_section(report.findings),
             Section("distribution", "Where the difference is",
                     [tag("div", *charts, class_="two")] if charts else []),
+            Section("groups", "By step", steps),
             Section("metrics", "Metrics",
                     [tag("div", *(block_card(one, terms) for one in metrics), class_="two")]),
             Section("tables", "Comparisons and corrections",
@@ -73,14 +90,24 @@ def drift_page(report: DriftReport, digits: int) -> Page:
     )  # fmt: skip
 
 
-def _sorted(screen: Screen) -> tuple[list[Block], list[Block], list[Block], list[Block]]:
-    """Sort the tables into those of metrics, wide ones, worst tokens, and classes of tokens."""
-    metrics, wide, worst, classes = [], [], [], []
+def _steps(report: DriftReport) -> list[Group]:
+    """Return the steps as groups."""
+    return [
+        Group({"step": one.step}, {"n_tokens": one.n, **{name: getattr(one, name) for name in FOLLOWED}}, {})
+        for one in report.by_step
+    ]
+
+
+def _sorted(screen: Screen) -> tuple[list[Block], list[Block], list[Block], list[Block], list[Block]]:
+    """Sort the tables into checks, those of metrics, wide ones, worst tokens, and classes of tokens."""
+    checks, metrics, wide, worst, classes = [], [], [], [], []
     for block in screen.blocks:
         head = block.columns[0].header
         if head in ("finding", "|a - b| up to") or not block.rows:
             continue
-        if head in CHARTS:
+        if any(one.header == "status" for one in block.columns):
+            checks.append(block)
+        elif head in CHARTS:
             classes.append(block)
         elif block.title.startswith("tokens with"):
             worst.append(block)
@@ -88,7 +115,7 @@ def _sorted(screen: Screen) -> tuple[list[Block], list[Block], list[Block], list
             metrics.append(block)
         else:
             wide.append(block)
-    return metrics, wide, worst, classes
+    return checks, metrics, wide, worst, classes
 
 
 def _histogram(report: DriftReport) -> list[Markup]:
@@ -127,8 +154,7 @@ def _histogram(report: DriftReport) -> list[Markup]:
 def _classes(report: DriftReport, block: Block, digits: int) -> Markup:
     """Return classes of tokens: the mean |a - b| of each as a bar, the table of the screen below."""
     name, title = CHARTS[block.columns[0].header]
-    parts: Sequence[Part] = {"by-position": report.by_position, "by-probability": report.by_probability,
-                             "by-step": shown_steps(report.by_step)}[name]  # fmt: skip
+    parts: Sequence[Part] = report.by_position if name == "by-position" else report.by_probability
     known = [one.diff_abs_mean for one in parts if one.diff_abs_mean is not None]
     most = max(known, default=0.0) or 1.0
     data = [

@@ -114,7 +114,7 @@ def sections_of(
         if one.rows and one.columns[0].header != AGGREGATION
     ]
     said = text_card(one for one in small if not one.rows)
-    series = series_parts(report, terms, digits, sort=sort, checks=checks)
+    series = series_parts(report.groups, terms, digits, sort=sort, checks=checks)
     # The table of the series has every group but files.
     rows_of = (
         [] if series and "file" not in report.groups[0].key else [block_card(one, terms) for one in wide]

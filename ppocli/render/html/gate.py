@@ -16,7 +16,7 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
-from ppocli.render.html.tables import Terms, card, cell, folded, plain_table, scroll
+from ppocli.render.html.tables import Terms, card, folded, scroll, stacked
 from ppocli.render.numbers import cell_text
 from ppocli.render.screen import eval_screen
 
@@ -57,7 +57,9 @@ def check_page(report: CheckReport, digits: int) -> Page:
 
 def _parts(report: CheckReport, blocks: Sequence[Block], digits: int) -> list[Markup]:
     """Return the checks; those of single groups first by limit, then each when asked for."""
-    every = _checks(next(one for one in blocks if "status" in _heads(one) or one.text.startswith("checks:")))
+    every = checks_table(
+        next(one for one in blocks if "status" in _heads(one) or one.text.startswith("checks:"))
+    )
     if not any(one.key for one in report.checks):
         return [card(every)]
     return [card(_by_limit(report, digits), folded("Single checks, the gravest first", every))]
@@ -91,30 +93,24 @@ def _by_limit(report: CheckReport, digits: int) -> Markup:
             )
         )
     rows.sort(key=lambda one: one[0])
-    heads = ("status", "check", "broken in", "first at", "value there", "note")
-    return scroll(plain_table(heads, [one for _, one in rows], (2, 4)), "Checks")
+    heads = (("status", None), ("check", None), ("broken in", "number"), ("first at", "named"),
+             ("value there", "number"), ("note", "text"))  # fmt: skip
+    return scroll(stacked(heads, [one for _, one in rows]), "Checks")
 
 
-def _checks(block: Block) -> Markup:
+def checks_table(block: Block) -> Markup:
     """Return the table of checks, the status of each as a coloured word."""
     if not block.rows:
         return tag("p", block.text)
     status = next(k for k, column in enumerate(block.columns) if column.header == "status")
     order = [status, *(k for k in range(len(block.columns)) if k != status)]
-    kinds = {"number": "number", "note": "text", "path": "keep", "name": "keep"}
+    kinds = {"number": "number", "note": "text", "path": "named", "name": "named"}
     body = [
-        tag("tr", *(
-            tag(
-                "td",
-                tag("span", value, class_=f"chip {CHIPS.get(value, 'info')}") if k == status else cell(value),
-                class_=kinds.get(column.kind),
-            )
-            for k, column, value in ((k, block.columns[k], row[k]) for k in order)
-        ))
+        [
+            tag("span", row[k], class_=f"chip {CHIPS.get(row[k], 'info')}") if k == status else row[k]
+            for k in order
+        ]
         for row in block.rows
-    ]  # fmt: skip
-    head = [
-        tag("th", one.header, scope="col", class_=kinds.get(one.kind))
-        for one in map(block.columns.__getitem__, order)
     ]
-    return scroll(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)), "Checks")
+    heads = [(block.columns[k].header, kinds.get(block.columns[k].kind)) for k in order]
+    return scroll(stacked(heads, body), "Checks")

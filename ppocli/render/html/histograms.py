@@ -22,7 +22,7 @@ RATIO_TICKS = (
     *(1.01, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1e3, 1e4, 1e5, 1e6),
 )
 """Ratios that the axis may name beside 1."""
-APART = 0.17
+APART = 0.2
 """Least distance of two labels, as a part of the width."""
 END, GAP = 0.035, 0.012
 """Width of the open bar at either end, and of the gap beside it."""

@@ -66,13 +66,13 @@ def course(
 
     parts += [level(y, "grid-line") for y, _ in grid]
     parts.append(level(0.0, "axis"))
-    parts += [level(y, "limit level") for y in limits]
     parts += [draw_mark(one, floor) for one in marks]
-    drawn = [_polyline(points) for points in lines]
+    drawn = [_polyline(points, "trend" if dots else "trend thin") for points in lines]
     parts.append(
         tag("svg", *drawn, viewBox="0 0 1000 1000", preserveAspectRatio="none", x="0", y=number(top),
             width="100%", height=number(height), class_="plane")
     )  # fmt: skip
+    parts += [level(y, "limit level") for y in limits]
     parts += [
         tag("circle", tag("title", one.hint), cx=share(one.x), cy=number(floor - one.y * height),
             r="3.5" if len(dots) <= 40 else "2.25", class_=f"dot {one.kind}".strip())
@@ -88,7 +88,7 @@ def course(
     return beside_scale(chart, [(floor - y * height, label) for y, label in grid], floor + AXIS)
 
 
-def _polyline(points: Sequence[tuple[float, float]]) -> Markup:
+def _polyline(points: Sequence[tuple[float, float]], kind: str) -> Markup:
     """Return one line; one through a single point has no length, but round ends."""
     places = [f"{1000.0 * x:.1f},{1000.0 - 1000.0 * y:.1f}" for x, y in points]
-    return tag("polyline", points=" ".join(places if len(places) > 1 else places * 2), class_="trend")
+    return tag("polyline", points=" ".join(places if len(places) > 1 else places * 2), class_=kind)

@@ -154,16 +154,16 @@ def _finding(one: Finding) -> Markup:
     head = tag(
         "p",
         tag("span", one.severity, class_=f"chip {KINDS.get(one.severity, 'info')}"),
-        " ",
         tag("b", one.code),
-        tag("span", f" {count_text(one.count)} times", class_="soft small") if one.count > 1 else None,
+        tag("span", f"{count_text(one.count)} times", class_="soft small") if one.count > 1 else None,
+        tag("code", f"ppocli explain {one.code}"),
+        class_="head",
     )
     where = (
         tag("p", f"First at {place_text(one.where)}", class_="soft small") if one.where is not None else None
     )
-    more = tag("p", "More: ", tag("code", f"ppocli explain {one.code}"), class_="soft small")
     advice = tag("p", tag("b", "Advice: "), lines(one.advice))
-    return card(head, tag("p", lines(one.message)), where, advice, more, class_=f"card finding {kind}")
+    return card(head, tag("p", lines(one.message)), where, advice, class_=f"card finding {kind}")
 
 
 # ------------------------------------------------------------------------------------------- data

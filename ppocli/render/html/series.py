@@ -58,12 +58,14 @@ class Series:
         return f"{self.key} {self.labels[k]}"
 
 
-def series_of(groups: Sequence[Group], by: str, checks: Iterable[Check]) -> list[Series]:
-    """Return the metrics that some group has a value of."""
+def series_of(
+    groups: Sequence[Group], by: str, checks: Iterable[Check], followed: Sequence[str] = TREND
+) -> list[Series]:
+    """Return the metrics, of those followed and those with a limit, that some group has a value of."""
     labels = [printable(label_of(one.key)) for one in groups]
     limits = _limits(groups, checks)
-    others = [name for name in limits if name not in TREND and "." not in name]
-    wanted = [(name, "metrics", name) for name in (*TREND, *others)]
+    others = [name for name in limits if name not in followed and "." not in name]
+    wanted = [(name, "metrics", name) for name in (*followed, *others)]
     judged = [name.removeprefix("drift.") for name in limits if name.startswith("drift.")]
     wanted += [(f"drift.{name}", "drift", name) for name in dict.fromkeys((*FOLLOWED_DRIFT, *judged))]
     made = []

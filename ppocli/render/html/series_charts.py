@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ppocli.core.trend import TREND
 from ppocli.render.console import printable
 from ppocli.render.groups import in_order_of_keys, signed
 from ppocli.render.html.lines import Dot, course
@@ -17,7 +18,7 @@ from ppocli.render.numbers import cell_text, count_text, number_text, plural
 
 if TYPE_CHECKING:
     from ppocli.core.check_report import Check
-    from ppocli.core.report import EvalReport, Group
+    from ppocli.core.report import Group
 
 FEWEST_FILES = 3
 """Files are a series from so many on; steps and other values from two on."""
@@ -36,9 +37,15 @@ EDGE = 0.05
 
 
 def series_parts(
-    report: EvalReport, terms: Terms, digits: int, *, sort: str | None = None, checks: Sequence[Check] = ()
+    every: Sequence[Group],
+    terms: Terms,
+    digits: int,
+    *,
+    sort: str | None = None,
+    checks: Sequence[Check] = (),
+    followed: Sequence[str] = TREND,
 ) -> list[Markup]:
-    """Return the charts of a report with groups, and their table; nothing where they have no order.
+    """Return the charts of groups, and their table; nothing where they have no order.
 
     Parameters
     ----------
@@ -46,12 +53,14 @@ def series_parts(
         The metric by which the groups were ordered; files then have no other order.
     checks : sequence of Check
         Judgements of a gate, of which the limits of each group are drawn.
+    followed : sequence of str
+        Metrics that get a chart where some group has them.
     """
-    by = next(iter(report.groups[0].key), "") if report.groups else ""
-    if len(report.groups) < (FEWEST_FILES if by == "file" else 2) or (by == "file" and sort is not None):
+    by = next(iter(every[0].key), "") if every else ""
+    if len(every) < (FEWEST_FILES if by == "file" else 2) or (by == "file" and sort is not None):
         return []
-    groups = report.groups if by == "file" else in_order_of_keys(report.groups)
-    made = series_of(groups, by, checks)
+    groups = every if by == "file" else in_order_of_keys(tuple(every))
+    made = series_of(groups, by, checks, followed)
     if not made:
         return []
     charts = [_figure(one, terms, digits) for one in made]
@@ -170,7 +179,7 @@ def _short(label: str, key: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-(LONGEST // 2) :]}"
 
 
-def grid_between(low: float, high: float, lines: int = 3) -> list[tuple[float, str]]:
+def grid_between(low: float, high: float, lines: int = 4) -> list[tuple[float, str]]:
     """Return about so many round numbers from `low` to `high`, each with a text that tells them apart."""
     spread = high - low
     if not math.isfinite(spread):

@@ -94,6 +94,7 @@ line.mark{stroke:var(--mark);stroke-width:1.25;stroke-dasharray:4 3}
 .track{stroke:var(--grid);stroke-width:1}
 .trend{fill:none;stroke:var(--plus);stroke-width:1.75;stroke-linecap:round;stroke-linejoin:round;
 vector-effect:non-scaling-stroke}
+.trend.thin{stroke-width:1}
 svg.plane{margin:0}
 .dot.bad{fill:var(--limit)}
 line.level{stroke-dasharray:6 3}
@@ -127,6 +128,8 @@ white-space:nowrap}
 .finding.error{border-left-color:var(--bad)}.finding.warning{border-left-color:var(--warn)}
 .finding.notice{border-left-color:var(--info)}
 .finding p:last-child{margin-bottom:0}
+.finding .head{display:flex;flex-wrap:wrap;gap:.1rem .5rem;align-items:baseline;margin-top:0}
+.finding .head code{margin-left:auto;color:var(--soft);font-size:.8rem}
 dfn{cursor:help;text-decoration:underline dotted;text-decoration-color:var(--soft);text-underline-offset:.2em}
 dfn:focus-visible,.scroll:focus-visible,a:focus-visible,summary:focus-visible{outline:2px solid var(--link);
 outline-offset:2px;border-radius:.15rem}
@@ -149,7 +152,14 @@ header{padding-top:1.1rem}
 h1{font-size:1.3rem}
 .card{padding:.8rem .8rem}
 .figures{grid-template-columns:1fr 1fr;gap:.5rem}
-.metrics,.metrics tbody{display:block}
+.metrics,.metrics tbody,.stack,.stack tbody{display:block}
+.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.stack tr{display:flex;flex-wrap:wrap;gap:.1rem .6rem;align-items:baseline;padding:.45rem 0;
+border-bottom:1px solid var(--grid)}
+.stack tr:last-child{border-bottom:0}
+.stack td{border:0;padding:0}.stack td:empty{display:none}
+.stack td.text{flex-basis:100%;min-width:0}
+.stack td[data-head]::before{content:attr(data-head) ": ";color:var(--soft);font-weight:400}
 .metrics tr{display:grid;grid-template-columns:minmax(0,1fr) auto;padding:.3rem 0;
 border-bottom:1px solid var(--grid)}
 .metrics tr:last-child{border-bottom:0}
@@ -164,7 +174,9 @@ nav,summary{display:none}
 .card,tr,figure{break-inside:avoid}
 .card{border-color:#c9ced6}
 .scroll{overflow:visible}
-.tip{display:none!important}
+.tip,details:not([open]),figure>details{display:none!important}
+.card:has(>details:only-child:not([open])),section:has(>.card:only-of-type>details:only-child:not([open])){
+display:none}
 h2{break-after:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }

@@ -142,6 +142,27 @@ def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: It
     return tag("table", tag("thead", head), tag("tbody", *body))
 
 
+def stacked(heads: Sequence[tuple[str, str | None]], rows: Iterable[Sequence[Markup | str]]) -> Markup:
+    """Return a table whose rows are paragraphs on a phone, where its roles are written out.
+
+    Parameters
+    ----------
+    heads : sequence of (text, class)
+        There a cell of class "number" or "named" says what it is; one of class "text" has its own line.
+    """
+    body = [
+        tag("tr", *(
+            tag("td", one if isinstance(one, Markup) else cell(one), class_=kind, role="cell",
+                data_head=head if kind in ("number", "named") else None)
+            for one, (head, kind) in zip(row, heads, strict=True)
+        ), role="row")
+        for row in rows
+    ]  # fmt: skip
+    top = [tag("th", head, scope="col", role="columnheader", class_=kind) for head, kind in heads]
+    head = tag("thead", tag("tr", *top, role="row"), role="rowgroup")
+    return tag("table", head, tag("tbody", *body, role="rowgroup"), class_="stack", role="table")
+
+
 def scroll(table: Markup, label: str) -> Markup:
     """Return a table in a box that scrolls sideways by itself, also by keyboard."""
     return tag(

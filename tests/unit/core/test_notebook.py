@@ -11,7 +11,6 @@ import inspected
 import pytest
 import reports
 
-from ppocli.core.convert_report import ConvertReport
 from ppocli.core.notebook import summary_lines, table_html
 from ppocli.core.report import Finding, Group, NullNote, Place
 
@@ -124,8 +123,7 @@ def test_drift_has_its_own_headline() -> None:
 def test_inspect_and_convert_name_their_files() -> None:
     made = inspected.report()
     assert lines(made)[1].startswith(f"{made.files[0].path}: parquet, ")
-    written = ConvertReport({}, "out.parquet", 2, 3, 9, 1234, ())
-    assert lines(written)[1] == "wrote out.parquet: 3 rows, 9 tokens"
+    assert lines(compared.converted())[1] == "wrote out.parquet: 3 rows, 9 tokens"
 
 
 def test_the_table_has_each_number_once_with_its_definition() -> None:

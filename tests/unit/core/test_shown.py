@@ -10,7 +10,6 @@ import inspected
 import pytest
 import reports
 
-from ppocli.core.convert_report import ConvertReport
 from ppocli.core.notebook import summary_lines, table_html
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from ppocli.core.shown import Shown
 
-CONVERTED = ConvertReport({}, "out.parquet", 2, 3, 9, 1234, ())
 MADE: dict[str, Callable[[], Shown]] = {
     "eval": reports.full,
     "check": checked.mixed,
@@ -26,7 +24,7 @@ MADE: dict[str, Callable[[], Shown]] = {
     "drift": compared.drift,
     "parity": compared.parity,
     "inspect": inspected.report,
-    "convert": lambda: replace(CONVERTED),
+    "convert": compared.converted,
 }
 
 

@@ -16,7 +16,8 @@ from ppocli.core.audit_spec import AuditOptions
 from ppocli.core.progress import NoProgress
 from ppocli.core.spec import LossSpec
 from ppocli.engine.audit import audit_files
-from ppocli.engine.by_file import ByFile, Here
+from ppocli.engine.by_file import ByFile
+from ppocli.engine.where import Here
 from ppocli.errors import InputError
 
 

@@ -201,12 +201,11 @@ def test_drift_by_class_and_by_size() -> None:
     assert heights(root.by_id("differences")) == pytest.approx([170.0, 0.0, 85.0, 85.0])
     widths = {
         name: [number(bar, "width") for bar in root.by_id(name).all("rect", "bar")]
-        for name in ("by-position", "by-probability", "by-step")
+        for name in ("by-position", "by-probability")
     }
     assert widths == {
         "by-position": [100.0, 50.0],
         "by-probability": [100.0, 0.0],
-        "by-step": [50.0, 100.0, 25.0],
     }
 
 

@@ -221,9 +221,9 @@ def test_values_far_apart_and_close_together(values: list[float]) -> None:
     ("low", "high", "texts"),
     [
         (0.0, 1.0, ["0", "0.5", "1"]),
-        (0.0, 0.77, ["0", "0.5"]),
-        (-0.25, 0.09, ["-0.2", "0"]),
-        (0.0147, 0.0184, ["0.016", "0.018"]),
+        (0.0, 0.77, ["0", "0.2", "0.4", "0.6"]),
+        (-0.25, 0.09, ["-0.2", "-0.1", "0"]),
+        (0.0147, 0.0184, ["0.015", "0.016", "0.017", "0.018"]),
         (100001.0, 100004.0, ["100001", "100002", "100003", "100004"]),
         (0.5, 0.5, ["0.5"]),
         (-1e308, 1e308, ["0"]),
@@ -242,6 +242,29 @@ def test_places_between_two_ends() -> None:
     assert [unit(one, -1.0, 3.0) for one in (-1.0, 0.0, 3.0)] == [0.0, 0.25, 1.0]
     assert unit(0.0, -1.7e308, 1.7e308) == 0.5
     assert unit(2.0, 2.0, 2.0) == 0.5
+
+
+def test_drift_by_step_is_a_series_too() -> None:
+    root = parsed(html_page(pages.drift()))
+    chart = root.by_id("series-diff_abs_mean")
+    assert [y for _, y in places(chart)] == pytest.approx([1 / 3, 1.0, 0.0], abs=1e-3)
+    assert hints(chart, "circle", "dot") == ["step 3: 0.2", "step 4: 0.4 (+0.2)", "step 5: 0.1 (-0.3)"]
+    table = root.by_id("groups").all("table")[0]
+    rows = [[cell.text() for cell in row.all("td")] for row in table.all("tr")[1:]]
+    assert rows == [["3", "5", "0.1", "0.2"], ["4", "7", "0.1", "0.4"], ["5", "1", "0.1", "0.1"]]
+
+
+def test_checks_of_drift_stand_first() -> None:
+    check = Check("diff_abs_max <= 1", "max", "fail", "--max", "more", "diff_abs_max", 2.0, 1.0)
+    root = parsed(html_page(pages.drift(checks=(check,))))
+    assert root.all("section")[0]["id"] == "checks"
+    assert [one.text() for one in root.by_id("checks").all("td")] == [
+        "FAIL",
+        "diff_abs_max <= 1",
+        "2",
+        "more",
+    ]
+    assert root.by_id("verdict").text().startswith("Failed")
 
 
 def test_hostile_keys_stay_text() -> None:
