@@ -79,6 +79,7 @@ class Passes:
     scopes_of: Callable[[AdvantageScopes], dict[str, Any]] | None = None
     """Fills the scopes of the advantages, where they are collected elsewhere; returns what to echo."""
     several: bool = False
+    """There are other inputs, whose ids may be the same."""
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -284,7 +285,7 @@ class Passes:
         if stage is not None:
             stage.finish(totals, totals.n_stored_sequences - found)
         sequence_ids = rows = None
-        if accumulator.sequences is not None and accumulator.sequences.by_id:
+        if self.several and accumulator.sequences is not None and accumulator.sequences.by_id:
             sequence_ids, rows = accumulator.sequences.ids(), accumulator.sequences.first_rows()
         elif row_ids is not None:
             sequence_ids, rows = row_ids.found()
