@@ -132,7 +132,7 @@ def groups_by(
 
 
 def with_column(by: str, options: ReadOptions, own: str | None = None) -> ReadOptions:
-    """Return the options under which the column that tells groups apart has the role `step`, beside its own."""
+    """Return the options under which the column that tells groups apart is `step`, beside its own role."""
     if by == "step":
         return options
     return replace(options, columns={**options.columns, "step": by, **({own: by} if own else {})})
