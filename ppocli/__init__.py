@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ppocli.core.report import EvalReport as EvalReport
     from ppocli.core.spec import LossSpec as LossSpec
     from ppocli.engine.audit import audit as audit
+    from ppocli.engine.by_file import partials as partials
     from ppocli.engine.convert import convert_files as convert_files
     from ppocli.engine.drift import drift as drift
     from ppocli.engine.evaluate import evaluate as evaluate
     from ppocli.engine.evaluate import ppo_clip_loss as ppo_clip_loss
     from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
+    from ppocli.engine.merge_reports import merge as merge
     from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
@@ -42,6 +44,8 @@ _HOMES = {
     "convert_files": "ppocli.engine.convert",
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
+    "merge": "ppocli.engine.merge_reports",
+    "partials": "ppocli.engine.by_file",
     "ppo_clip_loss": "ppocli.engine.evaluate",
     "synth": "ppocli.engine.synth",
 }
@@ -60,6 +64,8 @@ __all__ = [
     "drift",
     "evaluate",
     "inspect_files",
+    "merge",
+    "partials",
     "ppo_clip_loss",
     "synth",
 ]

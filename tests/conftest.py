@@ -32,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "ray" not in (config.getoption("-m") or ""):
+        for item in items:
+            if item.get_closest_marker("ray"):
+                item.add_marker(pytest.mark.skip(reason="starts a Ray cluster: run with -m ray"))
     if config.getoption("--slow"):
         return
     for item in items:

@@ -22,13 +22,15 @@ class Proxy:
         Connections are closed once the server has sent so many bytes on one of them.
     drops : int
         How many connections are still to be dropped; -1: all.
+    drop_path : str
+        Only those whose last request has this text in its first line.
     """
 
     def __init__(self, server: tuple[str, int]) -> None:
         self._server = server
         self.sent, self.requests = 0, list[str]()
         self.drop_after: int | None = None
-        self.drops = -1
+        self.drops, self.drop_path = -1, ""
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
@@ -52,20 +54,22 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(self._server)
+            last = [""]
             for work in (self._up, self._down):
-                threading.Thread(target=work, args=(client, server), daemon=True).start()
+                threading.Thread(target=work, args=(client, server, last), daemon=True).start()
 
-    def _up(self, client: socket.socket, server: socket.socket) -> None:
+    def _up(self, client: socket.socket, server: socket.socket, last: list[str]) -> None:
         """Pass what the client says; a request's head comes in one piece from the clients used here."""
         with contextlib.suppress(OSError):
             while data := client.recv(BLOCK):
                 line = data.split(b"\r\n", 1)[0]
                 if line.endswith(b"HTTP/1.1"):
-                    self.requests.append(line.decode())
+                    last[0] = line.decode()
+                    self.requests.append(last[0])
                 server.sendall(data)
         self._end(client, server)
 
-    def _down(self, client: socket.socket, server: socket.socket) -> None:
+    def _down(self, client: socket.socket, server: socket.socket, last: list[str]) -> None:
         """Pass what the server says, and count it."""
         passed = 0
         with contextlib.suppress(OSError):
@@ -73,7 +77,8 @@ class Proxy:
                 with self._lock:
                     self.sent += len(data)
                 passed += len(data)
-                if self.drop_after is not None and passed > self.drop_after and self.drops != 0:
+                dropped = self.drops != 0 and self.drop_path in last[0] and last[0].startswith("GET")
+                if dropped and self.drop_after is not None and passed > self.drop_after:
                     client.sendall(data[: max(0, len(data) - (passed - self.drop_after))])
                     self.drops -= 1
                     break

@@ -11,6 +11,7 @@ import typer
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_option, word_option
+from ppocli.cli.engine_options import EngineOptions  # noqa: TC001
 from ppocli.cli.failures import notice
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
@@ -167,11 +168,13 @@ def run(
     weights: CapOptions,
     output: WritingOptions,
     execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Compare, write the result, return the exit code."""
     options = pairs.drift_options(weights.caps(), two=compared.path_b is not None)
     reading = data.read_options()
     execution.check()
+    engine.check()
     paths = [addressed(path) for path in (compared.path_a, compared.path_b) if path is not None]
     destination = plan(output, paths, silent=execution.is_silent)
 
@@ -180,17 +183,19 @@ def run(
     look = look_at(sys.stderr, color=output.color)
     progress = progress_for(execution.progress, look, quiet=execution.is_quiet)
     try:
-        report = drift_files(
-            paths[:1],
-            paths[1:] or None,
-            options,
-            reading,
-            threads=execution.threads,
-            chunk_rows=execution.chunk_rows,
-            allow_empty=data.allow_empty,
-            skip_bad=data.skip_bad,
-            progress=progress,
-        )
+        with engine.cluster(execution.threads, progress) as cluster:
+            report = drift_files(
+                paths[:1],
+                paths[1:] or None,
+                options,
+                reading,
+                threads=execution.threads,
+                chunk_rows=execution.chunk_rows,
+                allow_empty=data.allow_empty,
+                skip_bad=data.skip_bad,
+                progress=progress,
+                where=cluster,
+            )
     finally:
         progress.finish()
     for line in notices(report, data, execution):

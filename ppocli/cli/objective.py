@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from ppocli.cli.declare import OBJECTIVE, real_option, whole_option, word_option
+from ppocli.core.own_settings import check_given
 from ppocli.core.spec import ADV_NORM_FORMS, AGGREGATIONS, OBJECTIVES, LossSpec, choose
 from ppocli.errors import UsageProblem
 
@@ -209,13 +210,17 @@ class ObjectiveOptions:
         Raises
         ------
         UsageProblem
-            A value outside its range, or a framework that is not known.
+            A value outside its range, a setting of another objective, or a framework that is not known.
         """
+        given = self.settings()
         if self.like is None:
-            return LossSpec(**self.settings())
-        from ppocli.core.presets import preset
+            spec = LossSpec(**given)
+        else:
+            from ppocli.core.presets import preset
 
-        return preset(self.like).loss_spec(self.settings())
+            spec = preset(self.like).loss_spec(given)
+        check_given(given, spec, like=self.like is not None)
+        return spec
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ppocli.core import drift_schema
+from ppocli.core import drift_schema, partial_schema
 from ppocli.core.audit_schema import NULL_NAMES, audit_parts, audit_schema, audit_settings
 from ppocli.core.check_schema import checks_schema, gate_schema
 from ppocli.core.inspect_schema import file_schema
@@ -49,7 +49,16 @@ def document_schema() -> Schema:
         "title": "ppocli report",
         "oneOf": [
             {"$ref": f"#/$defs/{kind}"}
-            for kind in ("eval", "check", "drift", "audit_report", "inspect", "convert", "parity")
+            for kind in (
+                "eval",
+                "check",
+                "drift",
+                "audit_report",
+                "inspect",
+                "convert",
+                "parity",
+                "partials",
+            )
         ],
         "$defs": {
             "eval": _eval("eval", {}),
@@ -60,6 +69,14 @@ def document_schema() -> Schema:
             "inspect": _inspect(),
             "convert": _convert(),
             "parity": _parity(),
+            "partials": _object(
+                {
+                    **_head("partials"),
+                    "settings": {"$ref": "#/$defs/settings"},
+                    **partial_schema.partials_parts(),
+                }
+            ),
+            **partial_schema.definitions(),
             "file": file_schema(),
             "settings": _settings(),
             "place": _place(),

@@ -531,5 +531,5 @@ def choose(what: str, value: str, allowed: Iterable[str]) -> str:
 def _within(flag: str, value: float, low: float, high: float) -> None:
     """Refuse a number outside [low, high), or outside [low, high] when `high` is finite; NaN is outside."""
     if not (low <= value <= high) or math.isinf(value):
-        bound = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
+        bound = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
         raise UsageProblem(f"{flag} is a finite number {bound}, not {value:g}")

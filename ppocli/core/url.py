@@ -16,7 +16,15 @@ _OPEN_OPTIONS = frozenset(
     (
         *("anonymous", "blob_storage_authority", "blob_storage_scheme", "connect_timeout"),
         *("dfs_storage_authority", "dfs_storage_scheme", "endpoint_override", "force_virtual_addressing"),
-        *("project_id", "region", "retry_limit_seconds", "revision", "scheme", "tls_ca_file_path"),
+        *(
+            "project_id",
+            "region",
+            "request_timeout",
+            "retry_limit_seconds",
+            "revision",
+            "scheme",
+            "tls_ca_file_path",
+        ),
     )
 )
 

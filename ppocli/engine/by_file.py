@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppocli.core.chunk import IdCoder
 from ppocli.core.partial_document import digest, document
 from ppocli.engine.reading import ID_ROLES
-from ppocli.engine.units import Unit, UnitPlan
+from ppocli.engine.units import UnitPlan
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppocli.core.drift_options import DriftCaps
     from ppocli.core.progress import Progress
@@ -27,6 +28,17 @@ Json = Any
 STDIN = "-"
 
 
+class Plan(Protocol):
+    """What is done with every input of a run; every worker gets it once."""
+
+    @property
+    def folder(self) -> str:
+        """Where paths begin that are not absolute."""
+
+    def unit(self, path: str, progress: Progress | None = None, given: Json = None) -> Any:
+        """Return one input: its `total_bytes`, and a method for each task."""
+
+
 class Where(Protocol):
     """Where units are worked on."""
 
@@ -39,11 +51,11 @@ class Where(Protocol):
         """What a report says of the run."""
 
     def results(
-        self, task: str, plan: UnitPlan, inputs: Sequence[tuple[int, str]], statistics: Json
+        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
     ) -> Iterator[tuple[int, Json | InputError]]:
-        """Yield what a task of `units.TASKS` gives for each of some inputs, in their order.
+        """Yield what a task, a method of units, gives for each of some inputs, in their order.
 
-        `statistics`: of the advantages of the whole run, as JSON, where they are normalised.
+        `given`: called when a unit is begun; what the run knows by then that the unit has to know.
         """
 
 
@@ -57,12 +69,12 @@ class Here:
         self.progress = progress
 
     def results(
-        self, task: str, plan: UnitPlan, inputs: Sequence[tuple[int, str]], statistics: Json
+        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Work on each input when its result is asked for."""
         for index, path in inputs:
             try:
-                yield index, getattr(Unit(plan, path, self.progress, statistics), task)()
+                yield index, getattr(plan.unit(path, self.progress, given()), task)()
             except InputError as problem:
                 yield index, problem
 
@@ -116,7 +128,9 @@ class ByFile:
         from ppocli.engine.sequences import GROUP_LIMIT
 
         total = no_statistics()
-        for index, found in self.where.results("advantages", self.plan, list(self.run.unread()), None):
+        for index, found in self.where.results(
+            "advantages", self.plan, list(self.run.unread()), lambda: None
+        ):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
@@ -128,7 +142,9 @@ class ByFile:
         """Yield what was found in each file, as a merge of documents would read it."""
         entering = Entering(sets, self.run.caps)
         self.files.clear()
-        for index, found in self.where.results("entry", self.plan, list(self.run.unread()), self._statistics):
+        for index, found in self.where.results(
+            "entry", self.plan, list(self.run.unread()), lambda: self._statistics
+        ):
             if isinstance(found, InputError):
                 yield index, found
                 continue
@@ -244,3 +260,32 @@ def evaluate_with_partials(
 
     report = evaluate_files(paths, *arguments, **settings, engine=engine)
     return report, made[0].document(report)
+
+
+def partials(source: Any, /, **settings: Any) -> dict[str, Json]:
+    """Evaluate files, and return what was found in each: the document that `merge` takes.
+
+    Parameters
+    ----------
+    source : str, path or sequence of them
+        Files, patterns or directories.
+    **settings
+        As for `evaluate`, without `audit`; `by` and `allow_empty` change nothing.
+
+    Returns
+    -------
+    dict
+        Of kind "partials", for `json.dump`: what `ppocli eval --partials FILE` writes.
+
+    Raises
+    ------
+    InputError, EmptyInput
+    UsageProblem
+        Also for advantages that are normalised, and for micro-batches: they go over several files.
+    """
+    from ppocli.engine.evaluate import split_settings
+
+    one = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
+    spec, options, others = split_settings(dict(settings))
+    paths = [os.fsdecode(path) for path in ([source] if one else source)]
+    return evaluate_with_partials(paths, spec, options, **others)[1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppocli.core.report import Place
 from ppocli.core.rules import RULES
-from ppocli.engine.advantages import NORMAL, is_normal
+from ppocli.engine.advantages import is_normal
 from ppocli.engine.data_checks import ONE_BLOCK_IN
 from ppocli.engine.suspects import LOG_PROBS, MASKED, PADDING, ZERO
 from ppocli.kernels import layout, sequence
@@ -202,7 +202,7 @@ def _normalised(s: Summary) -> Iterator[Finding]:
         message = f"as stored, the advantages of {normal:,} of {varying:,} scopes have mean 0 and deviation 1"
     if message:
         severity: Severity = "info" if s.spec.adv_norm == "batch" else "warning"
-        said = f"{message} (to {NORMAL:g}): normalised before they were logged?"
+        said = f"{message}: normalised before they were logged?"
         yield RULES["PPO409"].found(n, said, severity=severity)
 
 

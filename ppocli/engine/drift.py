@@ -22,6 +22,7 @@ from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport
+    from ppocli.engine.by_file import Where
 
 
 def drift_files(
@@ -35,6 +36,7 @@ def drift_files(
     allow_empty: bool = False,
     skip_bad: bool = False,
     progress: Progress | None = None,
+    where: Where | None = None,
 ) -> DriftReport:
     """Compare two columns of log-probs, token by token.
 
@@ -47,6 +49,8 @@ def drift_files(
     options : DriftOptions, optional
     reading : ReadOptions, optional
     threads, chunk_rows, allow_empty, skip_bad, progress : as in `evaluate_files`
+    where : Where, optional
+        Where files are compared instead of here; not for two sides.
 
     Returns
     -------
@@ -77,7 +81,11 @@ def drift_files(
         other_files, skipped = expand(others)
         run.skipped += skipped
         pair = TwoSides(run, list(files), list(other_files))
-    return _drift(run, pair, threads, allow_empty)
+    if where is not None:
+        from ppocli.engine.drift_units import check_drift
+
+        check_drift(pair, where.name)
+    return _drift(run, pair, threads, allow_empty, where)
 
 
 def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftReport:
@@ -138,7 +146,9 @@ def _paths(source: Any) -> list[str]:
     return [os.fsdecode(path) for path in ([source] if one else list(source))]
 
 
-def _drift(run: DriftRun, pair: OneSide, threads: int | None, allow_empty: bool) -> DriftReport:
+def _drift(
+    run: DriftRun, pair: OneSide, threads: int | None, allow_empty: bool, where: Where | None = None
+) -> DriftReport:
     """Read every input once, and report."""
     for name, value in (("threads", threads), ("chunk_rows", run.chunk_tokens)):
         if value is not None and value < 1:
@@ -171,7 +181,12 @@ def _drift(run: DriftRun, pair: OneSide, threads: int | None, allow_empty: bool)
     floor = read_floor(options.floor, options, run) if options.floor is not None else {}
     passes = PairPasses(run, pair, _jit.thread_count())
     run.progress.start(size)
-    passes.read()
+    if where is None:
+        passes.read()
+    else:
+        from ppocli.engine.drift_units import take_all
+
+        take_all(passes, where)
     main_plan, main = passes.plans[0], passes.totals[0]
     whole = summarise_pair(main, main_plan, options.caps)
     others = []
@@ -207,6 +222,7 @@ def _drift(run: DriftRun, pair: OneSide, threads: int | None, allow_empty: bool)
             "threads": _jit.thread_count(),
             "python": platform.python_version(),
             "machine": platform.machine(),
+            **(where.said if where is not None else {}),
         },
     )
     found: DriftReport = with_token_ids(report, pair.openers())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.report import ColumnReport, Group, InputReport
@@ -17,10 +17,35 @@ if TYPE_CHECKING:
     from ppocli.core.chunk import Reader
     from ppocli.core.drift_options import DriftCaps
     from ppocli.engine.pair_beside import Beside
+    from ppocli.engine.pair_sample import Sampler
     from ppocli.engine.pair_source import Inside
     from ppocli.engine.pair_totals import PairPlan, PairTotals
+    from ppocli.engine.pair_worst import WorstPairs
     from ppocli.engine.pairs import FileComparison, Workspaces
     from ppocli.engine.span import Span
+
+
+@dataclass(slots=True, eq=False)
+class PairPart:
+    """What the comparisons find in one input.
+
+    Attributes
+    ----------
+    report : InputReport
+    names : mapping of array name to role
+        What was read.
+    totals : mapping of the name of a comparison to PairTotals
+    worst : WorstPairs; sampler : Sampler
+    texts : mapping of role to texts
+        As of `FilePart`.
+    """
+
+    report: InputReport
+    names: Mapping[str, str]
+    totals: Mapping[str, PairTotals]
+    worst: WorstPairs
+    sampler: Sampler
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class PairPasses:
@@ -48,16 +73,20 @@ class PairPasses:
     def read(self) -> None:
         """Read every input."""
         for index, source in self.pair.sources():
-            kept = self.worst.copy()
             try:
-                self._one(index, source)
+                part = self.read_one(source)
             except InputError as problem:
                 if isinstance(self.pair, TwoSides):
                     raise
-                self.pair.skip(source.report.path, self._of_the_sides(source, problem))
-                self.worst = kept
+                self.pair.skip(source.report.path, self.of_the_sides(source, problem))
+            else:
+                self.enter(index, part)
+        self.finish()
+
+    def finish(self) -> None:
+        """Settle what all inputs decide."""
         if not self.plans:
-            self._plan(self.pair.sides({}), loss=False)
+            self.plan(self.pair.sides({}), loss=False)
         self.run.inputs += self.pair.finish()
         if self.run.notes and self.run.inputs:
             first = self.run.inputs[0]
@@ -66,7 +95,7 @@ class PairPasses:
         if main.has_sequences and self.without_sequences and main.no_sequences is None:
             main.no_sequences = f"{self.without_sequences[0]} has no sequences"
 
-    def _of_the_sides(self, source: Inside | Beside, problem: InputError) -> InputError:
+    def of_the_sides(self, source: Inside | Beside, problem: InputError) -> InputError:
         """Return the problem of the two sides alone, if they have one; else what was met."""
         try:
             for _ in source.reader.chunks({self.pair.a, self.pair.b, "mask"}, 1 << 16):
@@ -75,8 +104,8 @@ class PairPasses:
             return own
         return problem
 
-    def _plan(self, sides: Sequence[Sides], *, loss: bool) -> None:
-        """Settle the comparisons; further files may add some."""
+    def plan(self, sides: Sequence[Sides], *, loss: bool) -> None:
+        """Settle the comparisons; further files may add some, and the first says whether there is a loss."""
         from ppocli.core.drift_metrics import CORRECTIONS
         from ppocli.engine.pair_totals import PairPlan, PairTotals
 
@@ -92,40 +121,53 @@ class PairPasses:
             self.plans.append(plan)
             self.totals.append(PairTotals.of(plan))
 
-    def _one(self, index: int, source: Inside | Beside) -> None:
+    def read_one(self, source: Inside | Beside) -> PairPart:
         """Read one input."""
-        from ppocli.engine.pairs import LOSS_ARRAYS, FileComparison
+        from ppocli.engine.pair_sample import Sampler
+        from ppocli.engine.pair_worst import WorstPairs
+        from ppocli.engine.pairs import FileComparison
 
         run = self.run
         report = source.report
         names = dict(source.names)
-        has_loss = set(LOSS_ARRAYS) <= set(names)
-        self._plan(self.pair.sides(names), loss=has_loss)
+        self.plan(self.pair.sides(names), loss=has_loss(names))
+        worst, sampler = WorstPairs(run.options.worst), Sampler(self.sampler.n_blocks)
         files = []
         for k, plan in enumerate(self.plans):
             if k and not _is_there(plan, source):
                 continue
-            own = replace(plan, loss=plan.loss and has_loss)
+            own = replace(plan, loss=plan.loss and has_loss(names))
             first = k == 0
             files.append(
-                (k, FileComparison(
-                    report.path, own, self.work, worst=self.worst if first else None,
-                    sample=self.sampler if first else None, steps=first and run.options.by == "step",
+                (plan.name, FileComparison(
+                    report.path, own, self.work, worst=worst if first else None,
+                    sample=sampler if first else None, steps=first and run.options.by == "step",
                 ))
             )  # fmt: skip
         for span in spans_of(source, run.chunk_tokens, run.progress.advance):
             for _, one in files:
                 one.add(span)
         report = source.report
-        for k, one in files:
-            totals = one.finish()
-            totals.n_rows = report.rows
-            if k == 0:
-                self._enter(index, report, totals, source)
-            self.totals[k].merge(totals)
-        self.totals[0].file_order[report.path] = index
+        totals = {name: one.finish() for name, one in files}
+        for each in totals.values():
+            each.n_rows = report.rows
+        return PairPart(report, names, totals, worst, sampler)
 
-    def _enter(self, index: int, report: InputReport, totals: PairTotals, source: Inside | Beside) -> None:
+    def enter(self, index: int, part: PairPart) -> None:
+        """Add the next input, in order."""
+        self.plan(self.pair.sides(part.names), loss=has_loss(part.names))
+        self.worst.merge(part.worst)
+        self.sampler.merge(part.sampler)
+        for plan, mine in zip(self.plans, self.totals, strict=True):
+            totals = part.totals.get(plan.name)
+            if totals is None:
+                continue
+            if mine is self.totals[0]:
+                self._enter(part.report, totals)
+            mine.merge(totals)
+        self.totals[0].file_order[part.report.path] = index
+
+    def _enter(self, report: InputReport, totals: PairTotals) -> None:
         """Note what the main comparison found in one input."""
         from ppocli.engine.pair_metrics import summarise_pair
 
@@ -250,6 +292,13 @@ def spans_of(
             advance(chunk.n_rows * per_row, chunk.n_tokens)
         yield from assembler.push(chunk)
     yield from assembler.finish()
+
+
+def has_loss(names: Mapping[str, str]) -> bool:
+    """Tell whether an input has the columns of the loss that corrections are tried on."""
+    from ppocli.engine.pairs import LOSS_ARRAYS
+
+    return set(LOSS_ARRAYS) <= set(names)
 
 
 def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:

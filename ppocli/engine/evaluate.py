@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ppocli.core.audit_spec import check_audited
 from ppocli.core.chunk import IdCoder, Reader, ReadOptions
 from ppocli.core.drift_options import CAPS, NO_CAPS, DriftCaps
+from ppocli.core.own_settings import check_given
 from ppocli.core.presets import Preset, preset
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
@@ -257,6 +258,7 @@ def split_settings(settings: dict[str, Any]) -> tuple[LossSpec, ReadOptions, dic
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     like = settings.get("like")
     spec = LossSpec(**given) if like is None else preset(like).loss_spec(given)
+    check_given(given, spec, like=like is not None)
     reading = {one.name for one in fields(ReadOptions)}
     options = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading})
     known = {"by", "worst", "threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}

@@ -166,7 +166,7 @@ def load(path: str) -> Document:
     for name, kind in PARTS.items():
         if type(document.get(name)) is not kind:
             raise _damaged(path, f"no '{name}'")
-    if not (document.get("like", 0) is None or isinstance(document["like"], str)):
+    if not isinstance(document.get("like", 0), (str, type(None))):
         raise _damaged(path, "no 'like'")
     return document
 

@@ -25,14 +25,23 @@ class Sampler:
     """Takes blocks by their number in the file, so that the sample does not depend on how files are read."""
 
     n_blocks: int = 0
-    n_files: int = 0
-    _parts: list[tuple[Floats, Floats, Ints]] = field(default_factory=list)
-    _paths: list[str] = field(default_factory=list)
+    """Taken so far, those of earlier files included."""
+    parts: list[tuple[Floats, Floats, Ints]] = field(default_factory=list)
+    """Both sides of the tokens of each block, with the file and the sequence of each."""
+    paths: list[str] = field(default_factory=list)
+
+    def merge(self, other: Sampler) -> None:
+        """Take what was taken of the next file."""
+        self.paths += other.paths
+        for a, b, labels in other.parts[: MOST - len(self.parts)]:
+            labels[:, 0] = len(self.paths) - 1
+            self.parts.append((a, b, labels))
+        self.n_blocks = len(self.parts)
 
     def take(self, source: FileComparison, blocks: PairBlocks) -> None:
         """Take what is wanted of a span."""
-        if not self._paths or self._paths[-1] != source.path:
-            self._paths.append(source.path)
+        if not self.paths or self.paths[-1] != source.path:
+            self.paths.append(source.path)
         first = blocks.span.origin // layout.BLOCK
         for block in range(blocks.n):
             number = first + block
@@ -40,11 +49,11 @@ class Sampler:
                 self.n_blocks += 1
                 a, b, valid = blocks.sides(block)
                 keep = valid & np.isfinite(a) & np.isfinite(b)
-                self._parts.append((a[keep], b[keep], self._labels(blocks, block, keep)))
+                self.parts.append((a[keep], b[keep], self._labels(blocks, block, keep)))
 
     def sample(self) -> Sample:
         """Return what was taken."""
-        parts = self._parts or [(np.zeros(0), np.zeros(0), np.zeros((0, 2), dtype=np.int64))]
+        parts = self.parts or [(np.zeros(0), np.zeros(0), np.zeros((0, 2), dtype=np.int64))]
         block = np.repeat(np.arange(len(parts)), [part[0].size for part in parts])
         labels = np.concatenate([part[2] for part in parts])
         return Sample(
@@ -52,7 +61,7 @@ class Sampler:
             np.concatenate([part[1] for part in parts]),
             labels,
             block,
-            tuple(self._paths),
+            tuple(self.paths),
         )
 
     def _labels(self, blocks: PairBlocks, block: int, keep: NDArray[np.bool_]) -> Ints:
@@ -65,5 +74,5 @@ class Sampler:
             codes = span.rows_of(np.arange(span.origin + start, span.origin + stop))
         else:
             codes = np.full(stop - start, -1, dtype=np.int64)
-        files = np.full(int(keep.sum()), len(self._paths) - 1, dtype=np.int64)
+        files = np.full(int(keep.sum()), len(self.paths) - 1, dtype=np.int64)
         return np.stack([files, codes[keep]], axis=1)

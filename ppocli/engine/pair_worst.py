@@ -33,9 +33,10 @@ class WorstPairs:
             if len(self.kept) < self.limit or reach[block] > self.kept[-1][0]:
                 self._look(source, blocks, int(block))
 
-    def copy(self) -> WorstPairs:
-        """Return what is kept so far, to go back to if an input turns out to be unreadable."""
-        return WorstPairs(self.limit, list(self.kept))
+    def merge(self, other: WorstPairs) -> None:
+        """Take what was kept of the next file."""
+        self.kept.extend(other.kept)
+        self._cut()
 
     def found(self) -> tuple[WorstPair, ...]:
         """Return the pairs kept, worst first."""
@@ -56,5 +57,9 @@ class WorstPairs:
             found = float(weight[i]) if np.isfinite(weight[i]) else None
             pair = WorstPair(place, float(a[i]), float(b[i]), float(diff[i]), found)
             self.kept.append((float(size[i]), pair))
+        self._cut()
+
+    def _cut(self) -> None:
+        """Keep the worst of them."""
         self.kept.sort(key=lambda one: -one[0])  # stable: the earlier stays before an equal one
         del self.kept[self.limit :]

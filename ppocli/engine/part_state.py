@@ -90,7 +90,7 @@ class Writing:
         if isinstance(value, float):
             return number(value)
         if isinstance(value, Place):
-            return self._place(value)
+            return self.place(value)
         if isinstance(value, KeyedTable):
             return {"keys": packed(value.keys[: value.n]), "states": packed(value.states[: value.n])}
         if isinstance(value, Mapping):
@@ -101,7 +101,8 @@ class Writing:
             return [self._plain(one) for one in value]
         return self.fields(value, frozenset({"path"}))
 
-    def _place(self, place: Place) -> Json:
+    def place(self, place: Place) -> Json:
+        """Return a place."""
         self.places.add(place)
         place = self.token_ids.get(place, place)
         return [place.row, place.position, place.token_id]
@@ -142,7 +143,7 @@ def part_from_json(raw: Json, sets: Iterable[MeasureSet], pair: PairPlan) -> Fil
         It is no such value.
     """
     _is(raw, dict)
-    report = _report(_of(raw, "input"))
+    report = report_from_json(_of(raw, "input"))
     read = Reading(report.path)
     measures, sizes = _list(_of(raw, "measures")), [len(one.wanted) for one in sets]
     if measures and len(measures) != len(sizes):
@@ -215,6 +216,10 @@ class Reading:
                 "top": lambda one: [self._top(each) for each in _list(one)],
             },
         )
+        new = PairTotals.of(plan).sequence_extremes
+        for side in (0, 1):
+            if totals.sequence_extremes[side] != new[side] and side not in totals.sequence_places:
+                raise ValueError("an extreme without its place")
         return totals
 
     def measures(self, raw: Json, k: int) -> MeasureTotals:
@@ -307,7 +312,7 @@ def statistics_from_json(raw: Json) -> Totals:
     return Reading("").totals(raw)
 
 
-def _report(raw: Json) -> InputReport:
+def report_from_json(raw: Json) -> InputReport:
     """Return the report of an input."""
     names = [each.name for each in fields(InputReport)]
     path, form, layout, rows, n_bytes, tokens, masked, columns, notes = (_of(raw, name) for name in names)

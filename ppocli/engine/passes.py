@@ -153,7 +153,11 @@ class Passes:
         """Add the sequences of one file to the scopes."""
         report = reader.report
         if not by_row and "sequence_id" not in report.columns:
-            raise InputError("--adv-norm-unit sequence needs sequences", where=report.path)
+            raise InputError(
+                "no sequences, which --adv-norm-unit sequence needs",
+                where=report.path,
+                hint="--col sequence_id=COLUMN says which tokens belong together; or --adv-norm-unit token",
+            )
         before = deepcopy(scopes.table)
         for hold in (False, True):
             windows = Windows(report.path, not by_row, hold, scopes.of_window)

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ppocli.core.progress import NoProgress, Progress
-from ppocli.engine.units import Unit, UnitPlan
 from ppocli.errors import InputError, InternalError, Lines, PpoCliError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ppocli.engine.by_file import Plan
 
 Json = Any
 
@@ -79,7 +80,7 @@ class Cluster:
         return {"engine": "ray", "units": len(self.seconds), "peak_worker_bytes": self.peak_bytes}
 
     def results(
-        self, task: str, plan: UnitPlan, inputs: Sequence[tuple[int, str]], statistics: Json
+        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
     ) -> Iterator[tuple[int, Json | InputError]]:
         """Yield what a task gives for each input, in order; see `by_file.Where`.
 
@@ -90,14 +91,14 @@ class Cluster:
         """
         ray = self._start()
         remote = ray.remote(num_cpus=self.threads, max_retries=RETRIES, name="ppocli")(work)
-        shared = ray.put((plan, statistics))
+        shared = ray.put(plan)
         slots = max(int(ray.cluster_resources().get("CPU", 1)) // self.threads, 1)
         waiting: deque[tuple[int, str, Any]] = deque()
         left = iter(inputs)
         try:
             while True:
                 while len(waiting) < AHEAD * slots and (one := next(left, None)) is not None:
-                    waiting.append((*one, remote.remote(task, shared, one[1], self.threads)))
+                    waiting.append((*one, remote.remote(task, shared, one[1], given(), self.threads)))
                 if not waiting:
                     return
                 index, path, reference = waiting[0]
@@ -126,7 +127,7 @@ class Cluster:
         self.peak_bytes = max(self.peak_bytes, told["peak_bytes"])
         if "problem" in told:
             return _problem(*told["problem"])
-        report = told["result"].get("state", {}).get("input", {})
+        report = told["result"].get("state", told["result"]).get("input", {})
         self.progress.advance(told["bytes"], report.get("tokens", 0), report.get("rows", 0))
         return told["result"]
 
@@ -164,11 +165,10 @@ class Cluster:
         return ray
 
 
-def work(task: str, shared: tuple[UnitPlan, Json], path: str, threads: int) -> str:
+def work(task: str, plan: Plan, path: str, given: Json, threads: int) -> str:
     """Work on one unit, in a worker; return JSON, of an input that cannot be read what is wrong with it."""
     from ppocli.kernels import _jit
 
-    plan, statistics = shared
     began = time.perf_counter()
     told: dict[str, Json] = {"bytes": 0}
     try:
@@ -183,8 +183,8 @@ def work(task: str, shared: tuple[UnitPlan, Json], path: str, threads: int) -> s
                     "URLs",
                 ) from None
         _jit.set_threads(threads)
-        unit = Unit(plan, path, None, statistics)
-        told["bytes"] = unit.run.total_bytes()
+        unit = plan.unit(path, None, given)
+        told["bytes"] = unit.total_bytes()
         told["result"] = getattr(unit, task)()
     except PpoCliError as problem:
         where = problem.where

@@ -12,6 +12,7 @@ from ppocli.kernels import sequence
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ppocli.engine.drift_passes import PairPart
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.totals import Ints
 
@@ -30,6 +31,20 @@ def recode(part: FilePart, coders: Mapping[str, IdCoder]) -> None:
         keys[:, 1] = _replaced(keys[:, 1].copy(), codes["group_id"])
         groups.slots[:] = -1
         sequence.rebuild(groups.slots, groups.keys, groups.n)
+
+
+def recode_pairs(part: PairPart, coders: Mapping[str, IdCoder]) -> None:
+    """Replace the codes of what the comparisons of `drift` found."""
+    if not part.texts:
+        return
+    codes = {role: _codes(part.texts.get(role, ()), coders[role]) for role in coders}
+    for totals in part.totals.values():
+        for one in totals.top:
+            one.key = int(_replaced(np.array([one.key]), codes["sequence_id"])[0])
+        steps = _replaced(np.array([*totals.steps], dtype=np.int64), codes["step"]).tolist()
+        totals.steps = dict(zip(steps, totals.steps.values(), strict=True))
+    for _, _, labels in part.sampler.parts:
+        labels[:, 1] = _replaced(labels[:, 1].copy(), codes["sequence_id"])
 
 
 def texts_of(coders: Mapping[str, IdCoder]) -> dict[str, tuple[str, ...]]:

@@ -62,13 +62,13 @@ class UnitPlan:
             keep,
         )
 
-
-TASKS = ("entry", "advantages")
-"""What is asked of a unit: the part of an input, or the totals of its advantages."""
+    def unit(self, path: str, progress: Progress | None = None, given: Any = None) -> Unit:
+        """Return one input of the run; see `Unit`."""
+        return Unit(self, path, progress, given)
 
 
 class Unit:
-    """One input of a run.
+    """One input of a run, with the tasks `entry` and `advantages`.
 
     Parameters
     ----------
@@ -90,6 +90,10 @@ class Unit:
         self.coders = {role: IdCoder() for role in ID_ROLES}
         self.run = self._run(progress or NoProgress())
 
+    def total_bytes(self) -> int:
+        """Return the size of the input."""
+        return self.run.total_bytes()
+
     def advantages(self) -> dict[str, Any]:
         """Return the totals of the valid advantages.
 
@@ -100,8 +104,10 @@ class Unit:
         from ppocli.engine.part_state import Writing
 
         passes = self._passes()
-        (_, reader), *_ = self.run.readers()
-        return Writing().fields(passes.read_statistics(reader))
+        found = {}
+        for _, reader in self.run.readers():
+            found = Writing().fields(passes.read_statistics(reader))
+        return found
 
     def entry(self) -> dict[str, Any]:
         """Return what is found in the input, as it stands in a document of partials.

@@ -132,6 +132,9 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
                 where=PATH,
                 hint="convert it first: tensor.float()",
             ) from None
+    if torch is not None and isinstance(value, (list, tuple)) and value:
+        if all(isinstance(one, torch.Tensor) and one.ndim == 0 for one in value):  # one number per sequence
+            return np.stack([_to_numpy(role, one) for one in value])
     if isinstance(value, np.ma.MaskedArray) or type(value).__module__.partition(".")[0] == "pyarrow":
         raise InputError(
             f"'{role}' is a {type(value).__name__}, whose missing values a plain array cannot hold",

@@ -39,6 +39,8 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"PARE", "an encrypted Parquet file", "decrypt it first"),
 )
 
+_TORCH = (".pt", ".pth", ".ckpt")
+
 
 def format_of(path: str) -> Format:
     """Return what a file is by its first bytes.
@@ -51,6 +53,8 @@ def format_of(path: str) -> Format:
     head = _head(path)
     for magic, kind in _MAGICS:
         if head.startswith(magic):
+            if kind == "npz" and Path(path).suffix.lower() in _TORCH:
+                raise _torch_file(path)  # these are zip archives, too, and cut ones look like cut NPZ files
             return kind
     if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         return "jsonl"
@@ -98,12 +102,17 @@ def _head(path: str) -> bytes:
     return head
 
 
+def _torch_file(path: str) -> InputError:
+    """Return the refusal; NumPy is imported for it."""
+    from ppocli.io.npz import torch_file
+
+    return torch_file(path)
+
+
 def _foreign(path: str, head: bytes) -> InputError:
     """Build the error for a file of another format."""
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        from ppocli.io.npz import torch_file
-
-        return torch_file(path)
+        return _torch_file(path)
     for magic, name, hint in _FOREIGN:
         if head.startswith(magic):
             return InputError(f"{name}, which is not read", where=path, hint=hint)

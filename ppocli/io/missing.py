@@ -114,11 +114,15 @@ def _one_policy_short(search: Search, stored: str, missing: list[str]) -> InputE
     named = {**search.chosen, "log_probs": other, "old_log_probs": rollout}
     pair = " ".join(col(role, name) for role, name in named.items() if role != "rollout_log_probs")
     rest = [role for role in missing if role not in ("log_probs", "old_log_probs")]
+    lines = [f"ppocli drift {shell.quote(search.path)}{given}{sides}  (compares the two policies)"]
+    if not rest:
+        against = "ratio of the two, against the sampler"
+        lines.append(f"ppocli eval {shell.quote(search.path)} {pair}  ({against})")
+    named_here = " ".join(col(role, "NAME") for role in missing)
+    lines.append(f"{named_here}  (names the missing column{'s' if rest else ''})")
     return InputError(
         f"{policies[stored]}, and no column is that; found are {', '.join(found)}"
         + (f"; no {' and '.join(rest)} either" if rest else ""),
         where=search.where(),
-        hint=f"ppocli drift {shell.quote(search.path)}{given}{sides}  (compares the two policies)\n"
-        f"ppocli eval {shell.quote(search.path)} {pair}  (ratio of the two, against the sampler)\n"
-        f"{col(missing[0], 'NAME')}  (names the missing column)",
+        hint="\n".join(lines),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, cast
@@ -79,8 +80,7 @@ def _remote(*identity: Any) -> Place:
 
 def forget() -> None:
     """Forget objects and stores: a new evaluation sees what has been written meanwhile."""
-    if _remote.cache_info().currsize:
-        from ppocli.io.stores import forget as forget_stores
-
-        _remote.cache_clear()
-        forget_stores()
+    _remote.cache_clear()
+    stores = sys.modules.get("ppocli.io.stores")  # imported where there was a URL
+    if stores is not None:
+        stores.forget()

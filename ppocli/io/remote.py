@@ -216,9 +216,10 @@ class _Windows(io.RawIOBase):
     def _fill(self) -> None:
         """Read the window that begins where the file stands."""
         follows = self._window and self._at == self._start + len(self._window)
-        self._length = min(2 * self._length, WINDOW) if follows else EDGE
+        wanted = self._at < self._until
+        self._length = min(2 * self._length, WINDOW) if follows and wanted else EDGE
         stop = self._at + self._length
-        if self._at < self._until:
+        if wanted:
             stop = min(stop, self._until)
         self._start, self._window = self._at, self._place.read_at(self._at, stop)
 

@@ -38,6 +38,9 @@ class RemoteTree:
         if glob.has_magic(url.host):
             raise InputError("a pattern cannot stand for buckets", where=url, hint="name the bucket")
         self._seen: dict[str, Any] = {}
+        self._listed: dict[str, dict[str, bool]] = {}
+        # PyArrow lists the folders of Google's store only where there are objects for the folders themselves.
+        self._lists_folders = url.scheme not in ("gs", "gcs")
         self._bucket_exists: bool | None = None
 
     def real(self, path: str) -> str:
@@ -55,10 +58,12 @@ class RemoteTree:
             The connection fails.
         """
         url = self._own(path)
+        if any(listed.get(url.key) for listed in list(self._listed.values())):
+            return "directory"
         if url.key not in self._seen:
             self._seen[url.key] = self._look(url)
         info = self._seen[url.key]
-        if info is None or info.type == fs.FileType.NotFound:
+        if info.type == fs.FileType.NotFound:
             return None
         return "file" if info.type == fs.FileType.File else "directory"
 
@@ -84,10 +89,9 @@ class RemoteTree:
         """Yield the objects below a folder in natural order; hidden folders as they are, unentered."""
         base = self._own(directory).key
         found: dict[str, None] = {}
-        for info in self._below(base, recursive=True):
-            if info.type != fs.FileType.File:
+        for key, is_folder in self._below(base).items():
+            if is_folder:
                 continue
-            key = self._key(info.path)
             parts = key[len(base) :].strip("/").split("/")
             shut = next((index for index, part in enumerate(parts[:-1]) if hidden(part)), None)
             if shut is not None:
@@ -154,38 +158,56 @@ class RemoteTree:
 
     def _names(self, base: str) -> list[tuple[str, bool]]:
         """Return what stands in a folder, and whether it is a folder."""
-        return [
-            (self._key(info.path), info.type == fs.FileType.Directory)
-            for info in self._below(base, recursive=False)
-        ]
+        start = len(base) + 1 if base else 0
+        found = self._below(base, recursive=not self._lists_folders)
+        return [(key, is_folder) for key, is_folder in found.items() if "/" not in key[start:]]
 
     def _deep(self, base: str, parts: list[str]) -> Iterator[str]:
         """Yield what a pattern that begins with `**` matches below a folder."""
-        listed = self._below(base, recursive=True)
+        listed = self._below(base)
         if _fits([], parts) and base and self.kind(self._url.at(base)) == "directory":
             yield base
-        for info in listed:
-            key = self._key(info.path)
+        for key in listed:
             if _fits(key[len(base) :].strip("/").split("/"), parts):
                 yield key
 
-    def _below(self, base: str, *, recursive: bool) -> list[Any]:
-        """List a folder; nothing where there is none."""
+    def _below(self, base: str, *, recursive: bool = True) -> dict[str, bool]:
+        """List a folder: each key, and whether it is a folder. Nothing where there is none."""
+        known = next((one for one in list(self._listed) if not one or f"{base}/".startswith(f"{one}/")), None)
+        if known is not None:
+            start = f"{base}/" if base else ""
+            return {key: folder for key, folder in self._listed[known].items() if key.startswith(start)}
+        found: dict[str, bool] = {}
+        for info in self._infos(base, recursive=recursive):
+            key = self._key(info.path)
+            found[key] = info.type == fs.FileType.Directory
+            self._seen[key] = info
+            # Not every store lists the folders that there are only by the names of objects.
+            parent = key.rpartition("/")[0]
+            while len(parent) > len(base) and parent not in found:
+                found[parent] = True
+                parent = parent.rpartition("/")[0]
+        if recursive:
+            self._listed[base] = found
+        return found
+
+    def _infos(self, base: str, *, recursive: bool) -> list[Any]:
+        """Ask for what is in a folder."""
         url = self._url.at(base)
+        found: list[Any] = []
         try:
-            found: list[Any] = self._store.get_file_info(
-                fs.FileSelector(path_of(url), recursive=recursive, allow_not_found=True)
-            )
+            selector = fs.FileSelector(path_of(url), recursive=recursive, allow_not_found=True)
+            found = self._store.get_file_info(selector)
+        except FileNotFoundError:  # Google's store says so of buckets
+            self._check_bucket(url)
         except Exception as failure:  # of the stores' libraries, and of many kinds
             raise failed(url, failure, "the folder cannot be listed", whole=True) from None
-        for info in found:
-            self._seen[self._key(info.path)] = info
         if not found and not base:
             self._check_bucket(url)
         return found
 
     def _look(self, url: Url) -> Any:
-        """Ask for one object or folder; None where there is none."""
+        """Ask for one object or folder."""
         try:
             info = self._store.get_file_info(path_of(url))
         except Exception as failure:

@@ -27,7 +27,7 @@ SCHEMES = ("s3", "gs", "gcs", *AZURE, "hf")
 ATTEMPTS = 5
 """How often a request to S3 is tried, unless AWS_MAX_ATTEMPTS says it."""
 
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = _REQUEST_SECONDS = 10.0
 _GIVE_UP_SECONDS = 60.0
 
 
@@ -108,15 +108,16 @@ def bucket_of(url: Url) -> str:
     return path_of(url, "") if _has_container(url) else url.key.partition("/")[0]
 
 
+_OWN_S3 = ("connect_timeout", "request_timeout", "endpoint_override")
+
+
 def _s3(url: Url, given: Mapping[str, str]) -> Any:
     """Make the file system of S3 and what speaks its protocol."""
     access, _, secret = url.user.partition(":")
     settings: dict[str, Any] = (
         {"access_key": unquote(access), "secret_key": unquote(secret)} if access else {}
     )
-    settings |= {
-        name: value for name, value in given.items() if name not in ("connect_timeout", "endpoint_override")
-    }
+    settings |= {name: value for name, value in given.items() if name not in _OWN_S3}
     for name in ("anonymous", "force_virtual_addressing"):
         if name in settings:
             settings[name] = _yes(url, name, settings[name])
@@ -126,18 +127,23 @@ def _s3(url: Url, given: Mapping[str, str]) -> Any:
         settings["endpoint_override"] = (rest if mark else endpoint).rstrip("/")
         if mark:
             settings.setdefault("scheme", scheme)
+    settings["connect_timeout"], settings["request_timeout"] = (
+        _number(url, "connect_timeout", given.get("connect_timeout"), _CONNECT_SECONDS),
+        _number(url, "request_timeout", given.get("request_timeout"), _REQUEST_SECONDS),
+    )
     region = given.get("region") or _variable("AWS_REGION", "AWS_DEFAULT_REGION")
     if not region:
         region = "us-east-1" if endpoint else fs.resolve_s3_region(url.host)
-    attempts = _variable("AWS_MAX_ATTEMPTS") or str(ATTEMPTS)
     return fs.S3FileSystem(
         **{**settings, "region": region},
-        connect_timeout=_number(url, "connect_timeout", given.get("connect_timeout"), _CONNECT_SECONDS),
-        request_timeout=_GIVE_UP_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(
-            max_attempts=max(1, int(_number(url, "AWS_MAX_ATTEMPTS", attempts, ATTEMPTS)))
-        ),
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_attempts()),
     )
+
+
+def _attempts() -> int:
+    """Return how often a request to S3 is tried."""
+    given = _variable("AWS_MAX_ATTEMPTS") or ""
+    return max(1, int(given)) if given.isdecimal() else ATTEMPTS
 
 
 def _gcs(url: Url, given: Mapping[str, str]) -> Any:
@@ -219,7 +225,8 @@ _MAKERS: dict[str, tuple[Callable[[Url, Mapping[str, str]], Any], frozenset[str]
         frozenset(
             (
                 *("access_key", "secret_key", "session_token", "anonymous", "region", "scheme"),
-                *("endpoint_override", "connect_timeout", "force_virtual_addressing", "tls_ca_file_path"),
+                *("endpoint_override", "connect_timeout", "request_timeout"),
+                *("force_virtual_addressing", "tls_ca_file_path"),
                 *("role_arn", "session_name", "external_id"),
             )
         ),
@@ -335,7 +342,8 @@ def failed(url: Url, failure: Exception, what: str, *, whole: bool) -> PpoCliErr
         return InputError("no such object", where=url)
     if _NETWORK.search(said):
         hint = "is the store reachable from here, and its address (endpoint_override) right? Try it again"
-        return InputError(f"{what}: {said}", where=url, hint=hint)
+        tried = f" (tried {_attempts()} times)" if url.scheme == "s3" else ""
+        return InputError(f"{what}: {said}{tried}", where=url, hint=hint)
     return InputError(f"{what}: {said}", where=url)
 
 

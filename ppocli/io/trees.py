@@ -84,7 +84,9 @@ class LocalTree:
         return str(Path(path).parent)
 
     def joined(self, directory: str, name: str) -> str:
-        """Return the path of a name in a folder, spelt as the folder is."""
+        """Return the path of a name in a folder, spelt as the folder is, or the name alone in this one."""
+        if directory == ".":
+            return name
         return os.path.join(directory, name)  # noqa: PTH118
 
 

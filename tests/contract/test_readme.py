@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import ppocli
 from ppocli.cli.app import COMMANDS, main
 from ppocli.core.metrics import METRICS
+from ppocli.core.parity_report import KINDS
 from ppocli.core.presets import FAMILIES, all_presets, preset
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import AGGREGATIONS
+from ppocli.engine.parity import parity_files
 from ppocli.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -107,9 +110,32 @@ def test_the_screen_is_the_real_one(
 
 
 def test_the_two_lines_to_paste_stand_alone() -> None:
-    blocks = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```([a-z]*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    blocks = [text for language, text in fenced if not language]
     runs = [one for one in blocks if "sample_data" in one]
     tests = [one for one in blocks if "pytest" in one]
     assert [len(one.strip().splitlines()) for one in (*runs, *tests)] == [1, 1]
     assert "pytest" not in README.split(tests[0])[0], "no line above mentions the tests' command"
     assert sys.version_info >= (3, 11)
+
+
+def test_the_names_of_the_frameworks_are_those_of_the_presets_and_equal_what_the_table_says() -> None:
+    section = README.split("## Frameworks")[1].split("\n## ")[0].split("| framework | policy loss |")[1]
+    rows = re.findall(r"^\| ([a-z][a-z0-9-]*) \|(.*)\|$", section, re.MULTILINE)
+    assert [name for name, _ in rows] == list(FAMILIES)
+    sample = str(ROOT / "sample_data" / "healthy.parquet")
+    own = ppocli.evaluate(sample).metrics
+    for one, (name, cells) in zip(parity_files([sample]).frameworks, rows, strict=True):
+        assert one.name == name
+        for kind, cell in zip(KINDS, cells.split("|"), strict=True):
+            found = re.fullmatch(r" `([^`]+)`(?: = (-?)([a-z_0-9]+)(/2)?)? ", cell)
+            if found is None:
+                assert (cell.strip(), kind in one.metrics) == ("", False), (name, kind)
+                continue
+            metric = one.metrics[kind]
+            assert metric.name == found[1]
+            if found[3] is not None:
+                expected = own[found[3]]
+                assert expected is not None
+                factor = (-1 if found[2] else 1) * (0.5 if found[4] else 1)
+                assert metric.value == pytest.approx(factor * expected, rel=1e-9)

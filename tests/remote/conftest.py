@@ -1,4 +1,4 @@
-"""A local S3 server and a proxy that counts and drops; nothing of the user's environment is read."""
+"""A local S3 server, and a proxy before it that counts and drops. No variable of the user is read."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Server:
     host: str
     port: int
     store: Any
+    bucket: str = BUCKET
 
     @property
     def options(self) -> str:
@@ -29,23 +30,23 @@ class Server:
 
     def put(self, key: str, content: bytes) -> str:
         """Store an object and return its URL."""
-        with self.store.open_output_stream(f"{BUCKET}/{key}") as out:
+        with self.store.open_output_stream(f"{self.bucket}/{key}") as out:
             out.write(content)
         return self.url(key)
 
     def url(self, key: str) -> str:
-        return f"s3://{BUCKET}/{key}{self.options}"
+        return f"s3://{self.bucket}/{key}{self.options}"
 
 
 @pytest.fixture(scope="session")
-def _server() -> Iterator[Server]:
+def server() -> Iterator[Server]:
     from moto.server import ThreadedMotoServer
     from pyarrow import fs
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
     store = fs.S3FileSystem(
         access_key=KEY,
         secret_key=SECRET,
@@ -57,7 +58,7 @@ def _server() -> Iterator[Server]:
         background_writes=False,
     )
     yield Server(host, port, store)
-    server.stop()
+    moto.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -76,16 +77,16 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def s3(_server: Server) -> Iterator[Server]:
+def s3(server: Server) -> Iterator[Server]:
     """The server with an empty bucket."""
-    _server.store.create_dir(BUCKET)
-    yield _server
-    _server.store.delete_dir_contents(BUCKET)
+    server.store.create_dir(BUCKET)
+    yield server
+    server.store.delete_dir_contents(BUCKET)
 
 
 @pytest.fixture
-def proxy(s3: Server) -> Iterator[Proxy]:
+def proxy(server: Server) -> Iterator[Proxy]:
     """A way to the server on which bytes are counted and connections can be dropped."""
-    between = Proxy((s3.host, s3.port))
+    between = Proxy((server.host, server.port))
     yield between
     between.close()

@@ -112,8 +112,18 @@ def test_one_answer_however_it_is_read(tmp_path: Path) -> None:
 def test_groups_need_their_column() -> None:
     columns = batch()
     del columns["group_id"]
-    with pytest.raises(InputError, match="no column for group_id"):
+    with pytest.raises(InputError, match="no column for group_id") as caught:
         ppocli.evaluate(**columns, adv_norm="group")
+    assert caught.value.hint == "--col group_id=COLUMN, or --adv-norm batch"
+
+
+def test_a_unit_of_sequences_needs_sequences() -> None:
+    flat = {role: values.ravel() for role, values in batch().items() if role != "group_id"}
+    for adv_norm in ("batch", "minibatch:8"):
+        with pytest.raises(InputError, match="no sequences, which --adv-norm-unit sequence needs") as caught:
+            ppocli.evaluate(**flat, adv_norm=adv_norm, adv_norm_unit="sequence")
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("--col sequence_id=COLUMN")
 
 
 @pytest.mark.parametrize("adv_norm", ["minibatch", "minibatch:0", "minibatch:x", "group:4", "batches"])

@@ -13,6 +13,7 @@ import pytest
 
 import ppocli
 from ppocli.core.report import Finding, Place
+from ppocli.engine.advantages import is_normal
 
 CODES = [f"PPO{number}" for number in range(402, 411)]
 
@@ -224,6 +225,28 @@ def test_normalised_advantages_that_are_to_be_normalised(ddof: int, asked: str, 
     assert found("PPO409", arrays) == []
     assert found("PPO409", tokens(advantages=normal(100, ddof) * 1.01), **settings) == []
     assert found("PPO409", tokens(advantages=normal(100, ddof) + 0.01), **settings) == []
+    assert found("PPO409", tokens(advantages=normal(100, ddof) * 1.0005), **settings) == []
+    assert found("PPO409", tokens(advantages=normal(100, ddof) + 0.0005), **settings) == []
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-8, 1e-5, 1e-4])
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (0.3, 0.45), (-50.0, 1.0), (1000.0, 100.0)])
+def test_normalised_in_float32(ddof: int, epsilon: float, mean: float, deviation: float) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        raw = rng.normal(mean, deviation, int(rng.integers(10, 5000))).astype(np.float32)
+        done = (raw - raw.mean()) / (raw.std(ddof=ddof) + np.float32(epsilon))
+        assert done.dtype == np.float32
+        assert len(found("PPO409", tokens(len(done), advantages=done), adv_norm="batch")) == 1, seed
+
+
+def test_advantages_are_not_taken_for_normalised_by_chance() -> None:
+    # Of 20,000 batches with mean 0 and deviation 1 but for chance: about one in 50,000 would be.
+    rng = np.random.default_rng(7)
+    n = rng.integers(10, 5000, 20_000).astype(float)
+    mean, square = rng.normal(0.0, 1.0, 20_000) / np.sqrt(n), rng.chisquare(n - 1)
+    assert np.count_nonzero(is_normal(mean, square, n)) <= 2
 
 
 def test_advantages_normalised_group_by_group() -> None:

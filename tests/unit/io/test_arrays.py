@@ -240,6 +240,18 @@ def test_torch_tensors_are_detached_and_bfloat16_goes_through_its_bits(
     assert chunk.offsets.tolist() == [0, 2, 4]  # type: ignore[union-attr]
 
 
+def test_a_list_of_torch_numbers_is_one_value_per_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(Tensor=FakeTensor, bfloat16="bfloat16", int16="int16")
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    rows = [np.array([-1.0, -2.0], np.float32), np.array([-3.0], np.float32)]
+    numbers = [FakeTensor(np.array(one, np.float32), "float32") for one in (0.5, -0.25)]
+    chunk = only(main(rows, rows, numbers))
+    assert values(chunk, "advantages") == [0.5, 0.5, -0.25]
+    halves = [FakeTensor(np.array(one, np.uint16), "bfloat16") for one in (0x3F00, 0xBE80)]
+    chunk = only(main(rows, rows, halves))
+    assert values(chunk, "advantages") == [0x3F00, 0x3F00, 0xBE80]
+
+
 def test_what_cannot_be_made_an_array() -> None:
     class Refusing:
         def __array__(self, *_: Any, **__: Any) -> Any:

@@ -157,6 +157,8 @@ def test_the_line_for_drift_repeats_the_columns_that_were_named() -> None:
     error = refusal(*columns, col={"old_log_probs": "mine"})
     assert "ppocli drift f.parquet --col old_log_probs=mine  (" in str(error.hint)
     assert error.message.endswith("; no advantages either")
+    assert "ppocli eval" not in str(error.hint)  # no such line would work without advantages
+    assert "--col log_probs=NAME --col advantages=NAME  (names the missing columns)" in str(error.hint)
 
 
 def test_current_and_rollout_only_is_what_prime_rl_exports() -> None:

@@ -268,6 +268,14 @@ def test_torch_files_are_refused_by_name(here: Path) -> None:
         assert "README" in str(error.hint)
 
 
+@pytest.mark.parametrize("name", ["cut.pt", "cut.pth", "cut.CKPT"])
+def test_a_cut_torch_file_is_refused_by_its_name(here: Path, name: str) -> None:
+    with zipfile.ZipFile(name, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00." * 20)
+    Path(name).write_bytes(Path(name).read_bytes()[:60])
+    assert "torch" in refusal(name).message
+
+
 def test_zip_without_arrays(here: Path) -> None:
     with zipfile.ZipFile("a.npz", "w") as archive:
         archive.writestr("readme.txt", b"hello")
