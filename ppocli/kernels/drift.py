@@ -64,10 +64,9 @@ from ppocli.kernels.drift_layout import (
     P_K3,
     P_N,
     PER_RULE,
-    R_HIGH,
-    R_LOW,
     SCRATCH,
     PairWorkspace,
+    reach_of,
 )
 from ppocli.kernels.drift_loops import (
     add_classes,
@@ -235,17 +234,9 @@ def evaluate_pairs(
     """
     _evaluate(
         workspace.workers_for(wanted.size), *stored(columns, mask, n_tokens), wanted, starts, block_pieces,
-        rules, _reach(rules), workspace.scratch, workspace.kept, workspace.bins,
+        rules, reach_of(rules), workspace.scratch, workspace.kept, workspace.bins,
         sums, by_rule, moments, extremes, pieces, bad,
     )  # fmt: skip
-
-
-def _reach(rules: Floats) -> Floats:
-    """Return the two differences between which no rule changes a weight, for certain."""
-    low, high = np.append(rules[:, R_LOW], 0.0).max(), np.append(rules[:, R_HIGH], np.inf).min()
-    with np.errstate(divide="ignore"):
-        # Exponentials are right to 2^-52: weights this close to a bound are looked at.
-        return np.array([np.log(low) + 1e-12, np.log(high) - 1e-12])
 
 
 # ------------------------------------------------------------------------------------------- merging

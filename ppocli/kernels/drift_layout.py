@@ -87,6 +87,15 @@ P_N, P_DIFF, P_ABS, P_K3 = (PIECE.index(name) for name in ("n", "diff", "diff_ab
 R_LOW, R_HIGH, R_BELOW, R_ABOVE = range(4)
 """A rule: its bounds, and what weights below and above them are replaced by."""
 
+
+def reach_of(rules: Floats) -> Floats:
+    """Return the two differences between which no rule changes a weight, for certain."""
+    low, high = np.append(rules[:, R_LOW], 0.0).max(), np.append(rules[:, R_HIGH], np.inf).min()
+    with np.errstate(divide="ignore"):
+        # Exponentials are right to 2^-52: weights this close to a bound are looked at.
+        return np.array([np.log(low) + 1e-12, np.log(high) - 1e-12])
+
+
 # exp(r) = 1 + r + r^2 (P0 + P1 r + ...) for |r| <= ln(2) / 2, interpolated at the Chebyshev nodes in 50
 # digits: relative error 7.4e-14, what single probabilities need.
 P0 = 0.4999999999995507

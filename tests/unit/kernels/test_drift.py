@@ -259,10 +259,12 @@ def test_bins_end_with_their_upper_bound(size: float, index: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 9, 300, 5000])
-def test_losses_times_weights(n: int) -> None:
-    a, b = draw(n, 0.3)
+@pytest.mark.parametrize(("apart", "moved"), [(0.3, 0.4), (0.003, 0.4), (0.3, 0.02), (0.003, 0.02)])
+def test_losses_times_weights(n: int, apart: float, moved: float) -> None:
+    """Runs with weights outside of the rules' bounds and without, with large log-ratios and without."""
+    a, b = draw(n, apart)
     rng = np.random.default_rng(n + 1)
-    new, adv = a + rng.normal(0.0, 0.4, n), rng.normal(0.0, 1.0, n)
+    new, adv = a + rng.normal(0.0, moved, n), rng.normal(0.0, 1.0, n)
     adv[::5] = 0.0
     mask = (rng.random(n) < 0.8).astype(np.uint8)
     n_blocks = -(-n // layout.BLOCK)
