@@ -57,6 +57,8 @@ class Assembly:
         self.run, self.by = run, by
         self.began, self.threads = time.perf_counter(), threads
         self.engine = run.engine
+        # The horizon of the run is known at its end; that of one input is left out until then.
+        self.spec_of_one = replace(run.spec, horizon=run.spec.horizon or 1)
         self.passes = passes = Passes(run.spec, threads, worst, run.chunk_tokens, run.progress)
         passes.only, passes.several = run.only, len(run.paths) > 1
         if run.audit is not None:
@@ -178,7 +180,7 @@ class Assembly:
         self.passes.enter(part, index)
         run.inputs.append(part.report)
         if self.by == "file" and len(run.paths) > 1:
-            one = summarise(part.totals, replace(run.spec, horizon=run.spec.horizon or 1))
+            one = summarise(part.totals, self.spec_of_one)
             self.groups.append(Group({"file": part.report.path}, one.metrics, one.nulls))
 
     def _leave_out(self, path: str, why: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ppocli.core.formats import FORMATS
+from ppocli.core.metrics import METRICS
 from ppocli.engine.aggregates import (
     put_aggregates,
     put_groups,
@@ -53,12 +55,16 @@ def summarise(totals: Totals, spec: LossSpec) -> Summary:
         put_micro_batches(s)
         put_total_loss(s)
     _put_counts(s)
-    from ppocli.core.metrics import METRICS
-
-    order = {name: index for index, name in enumerate(METRICS)}
+    order = _order()
     names = sorted(s.metrics, key=lambda name: order.get(name.removesuffix("_finite"), len(order)))
     s.metrics = {name: s.metrics[name] for name in names}
     return s
+
+
+@cache
+def _order() -> dict[str, int]:
+    """Return the places of the metrics in the catalogue."""
+    return {name: index for index, name in enumerate(METRICS)}
 
 
 def _put_mean(

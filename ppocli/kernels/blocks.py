@@ -91,8 +91,14 @@ class Workspace:
 
     def histogram(self) -> Ints:
         """Return the counts per bin, of all workers together."""
-        counts: Ints = self.bins.reshape(self.n_workers, HISTOGRAM_BINS, HISTOGRAM_COPIES).sum(axis=(0, 2))
-        return counts
+        return folded(self.bins, HISTOGRAM_COPIES)
+
+
+def folded(bins: Ints, copies: int) -> Ints:
+    """Return the sums of the copies that stand side by side, of all rows together."""
+    # `sum` over so short an axis takes 0.3 ms, as long as a small file.
+    counts: Ints = np.einsum("wbc->b", bins.reshape(bins.shape[0], -1, copies))
+    return counts
 
 
 def aligned(shape: tuple[int, int], dtype: Any) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from ppocli.core.drift_partials import (
     RULE_SUMS,
     SUM,
 )
-from ppocli.kernels.blocks import aligned
+from ppocli.kernels.blocks import aligned, folded
 from ppocli.kernels.layout import (
     BLOCK,
     RUN,
@@ -143,5 +143,4 @@ class PairWorkspace:
 
     def histogram(self) -> Ints:
         """Return the counts per bin, of all workers together."""
-        counts: Ints = self.bins.reshape(self.n_workers, HISTOGRAM_BINS, SPREAD_COPIES).sum(axis=(0, 2))
-        return counts
+        return folded(self.bins, SPREAD_COPIES)
