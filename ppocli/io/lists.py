@@ -145,7 +145,7 @@ class RowAligner:
         repeat: NDArray[np.int64] | None = None
         for role, array in out.arrays.items():
             if role in lists:
-                flat = bare(array.flatten())
+                flat = bare(_elements(array))
                 out.arrays[role] = _with_gaps(flat, valid[role], lengths) if role in valid else flat
             else:
                 if repeat is None:
@@ -231,6 +231,18 @@ def _lengths(array: Any) -> NDArray[np.int64]:
     return lengths
 
 
+def _elements(array: Any) -> Any:
+    """Return the elements of the lists that are not null, one after the other."""
+    if array.null_count:
+        return array.flatten()
+    # Which is what `flatten` does, but that imports `pyarrow.compute`.
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return array.values.slice(array.offset * size, len(array) * size)
+    first, last = (array.offsets[k].as_py() for k in (0, len(array))) if len(array) else (0, 0)
+    return array.values.slice(first, last - first)
+
+
 def _taken(array: Any, index: NDArray[np.int64]) -> Any:
     """Return elements by their index; numbers by NumPy, for `take` imports `pyarrow.compute`."""
     kind = array.type
@@ -296,7 +308,7 @@ def sum_innermost(array: Any, values_in: Callable[[Any], NDArray[Any]]) -> Any:
     `values_in` gives the numbers of a flat array. A list that is null, empty or holds a null gives null.
     """
     lengths = _lengths(array)
-    flat = bare(array.flatten())
+    flat = bare(_elements(array))
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     if is_list(flat.type):

@@ -173,3 +173,23 @@ def test_importing_the_package_costs_nothing() -> None:
         check=True,
     )
     assert done.stdout == b"ppocli\n"
+
+
+def test_lists_are_read_without_the_compute_functions(tmp_path: Path) -> None:
+    """`pyarrow.compute` takes 30 ms to import, and PyArrow does so for what looks harmless."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: [[-1.0, -2.0], [-0.5]] for name in ("log_probs", "old_log_probs", "advantages")}
+    fixed = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    for name, table in (
+        ("lists", pa.table(columns)),
+        ("fixed", pa.table(dict.fromkeys(columns, fixed))),
+        ("flat", pa.table({role: [-1.0, -2.0] for role in columns})),
+    ):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    code = f"import sys, ppocli; ppocli.evaluate({str(tmp_path)!r}); print('pyarrow.compute' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "False", done.stderr
