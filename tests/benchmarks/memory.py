@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.data import ROLES, columns
+from benchmarks.data import ROLES, columns, offsets_of
 from benchmarks.pairs import Ended as Ended
 
 M = 1_000_000
 
 
-def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield what each file is and where, written at first use."""
+def files(folder: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
+    """Yield what each file is, where, and with which options it is evaluated; written at first use."""
     for name, (what, make) in FILES.items():
         path = folder / name
         if not path.exists():
             begun = folder / f"begun-{name}"
             make(begun)
             begun.rename(path)
-        yield what, path
+        yield what, path, OPTIONS.get(name, ())
 
 
 def _write(path: Path, pieces: Iterator[dict[str, np.ndarray]], **options: object) -> None:
@@ -97,6 +97,29 @@ def _many_groups(path: Path) -> None:
     pq.write_table(pa.table({**{name: one[name] for name in ROLES}, "group_id": ids}), path)
 
 
+def _sequences_and_groups(path: Path) -> None:
+    one = columns(3 * M)
+    ids = np.arange(3 * M) // 3
+    table = {**{name: one[name] for name in ROLES}, "sequence_id": ids, "group_id": ids}
+    pq.write_table(pa.table(table), path)
+
+
+def _large_row_groups(path: Path) -> None:
+    one = columns(20 * M)
+    pq.write_table(pa.table({name: one[name] for name in ROLES}), path, row_group_size=M)
+
+
+def _groups_of_eight(path: Path) -> None:
+    one, ends = columns(8 * M), offsets_of(8 * M)
+    offsets = pa.array(ends, type=pa.int32())
+    lists = {
+        name: pa.ListArray.from_arrays(offsets, pa.array(one[name]))
+        for name in (*ROLES, "mask", "rollout_log_probs")
+    }
+    table = pa.table({**lists, "group_id": np.arange(ends.size - 1) // 8})
+    pq.write_table(table, path, row_group_size=2048)
+
+
 FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "one-row-group.parquet": ("100 M flat rows in one row group", _one_row_group),
     "row-groups.parquet": ("20,000 row groups of one row", _many_row_groups),
@@ -106,4 +129,9 @@ FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "short-rows.parquet": ("10 M lists of one token", _short_rows),
     "unique-ids.parquet": ("10 M tokens, each with a sequence_id of its own", _unique_ids),
     "groups.parquet": ("1.5 M groups", _many_groups),
+    "both.parquet": ("1 M sequences in as many groups", _sequences_and_groups),
+    "large-row-groups.parquet": ("row groups of 1 M rows", _large_row_groups),
+    "groups-of-8.parquet": ("--like verl --adv-norm group", _groups_of_eight),
 }
+
+OPTIONS = {"groups-of-8.parquet": ("--like", "verl", "--adv-norm", "group")}
