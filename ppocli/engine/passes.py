@@ -78,6 +78,7 @@ class Passes:
     statistics_of: Callable[[], Totals] | None = None
     """Returns the statistics of the advantages where they are collected elsewhere."""
     several: bool = False
+    """There are other inputs, whose ids may be the same."""
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.threads)
@@ -273,7 +274,7 @@ class Passes:
         if stage is not None:
             stage.finish(totals, totals.n_stored_sequences - found)
         sequence_ids = rows = None
-        if accumulator.sequences is not None and accumulator.sequences.by_id:
+        if self.several and accumulator.sequences is not None and accumulator.sequences.by_id:
             sequence_ids, rows = accumulator.sequences.ids(), accumulator.sequences.first_rows()
         elif row_ids is not None:
             sequence_ids, rows = row_ids.found()

@@ -387,9 +387,10 @@ def add_keyed(
     after, taken = _enter(table, keys, n, limit, first, second, known, places)
     there = np.flatnonzero(places[:taken] >= 0)
     places = places[:taken]
-    sight = np.full(after, taken)
-    np.minimum.at(sight, places[there], there)
-    states[n:after] = _new_states(rows[sight[n:]], states.shape[1])
+    fresh = there[places[there] >= n]
+    sight = np.full(after - n, taken)
+    np.minimum.at(sight, places[fresh] - n, fresh)
+    states[n:after] = _new_states(rows[sight], states.shape[1])
     if touched.size:
         touched[n:after] = 0
         np.maximum.at(touched, places[there], clock + there)
