@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+OWN_PAGES = 1 << 20
+"""Bytes from which on an array that grows has pages of its own."""
+MOVED_TOGETHER = 1 << 13
+"""States that are moved at a time. A matter of memory, never of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,18 @@ def _zeros(*shape: int) -> Floats:
     return np.zeros(shape)
 
 
+def returned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return zeros whose memory goes back to the system as soon as nobody uses them.
+
+    Of what is smaller than 32 MB the C library keeps holes that stay resident: 30 MB while tables grow.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < OWN_PAGES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(shape, dtype=dtype)
+    own = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(own, dtype=dtype).reshape(shape)
+
+
 @dataclass(slots=True, eq=False)
 class KeyedTable:
     """States by a pair of integers, in order of first sight.
@@ -168,18 +187,21 @@ class KeyedTable:
         for name in ("keys", "states", "touched"):
             old = getattr(self, name)
             if old.shape[0]:
-                new = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
+                new = returned_zeros((capacity, *old.shape[1:]), old.dtype)
                 new[: self.n] = old[: self.n]
                 setattr(self, name, new)
                 del old, new
-        self.slots = np.full(2 * capacity, -1, dtype=np.int32)
+        self.slots = returned_zeros((2 * capacity,), np.int32)
+        self.slots.fill(-1)
         sequence.rebuild(self.slots, self.keys, self.n)
 
     def keep(self, rows: Ints) -> None:
-        """Keep these rows, in this order, and forget the rest."""
+        """Keep these rows, which ascend, and forget the rest."""
         for name in ("keys", "states", "touched"):
             values = getattr(self, name)
-            values[: rows.size] = values[rows]
+            for at in range(0, rows.size, MOVED_TOGETHER):
+                some = rows[at : at + MOVED_TOGETHER]
+                values[at : at + some.size] = values[some]
         self.n = rows.size
         sequence.rebuild(self.slots, self.keys, self.n)
 

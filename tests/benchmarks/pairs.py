@@ -8,7 +8,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,18 +120,27 @@ class Ended:
     megabytes: float
 
 
+LAUNCHER = """
+import json, os, subprocess, sys, time
+began = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+process.returncode = os.waitstatus_to_exitcode(status)
+seconds = time.perf_counter() - began
+print(json.dumps([process.returncode, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+"""
+"""Starts a command from a small process: the most memory of one counts what its parent holds at its start."""
+
+
 def whole(arguments: Sequence[str], environment: dict[str, str] | None = None) -> Ended:
     """Run a command to its end, its output thrown away."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        arguments,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    launched = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, *arguments],
+        capture_output=True,
+        check=True,
         env={**os.environ, **(environment or {})},
     )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}")
-    seconds = time.perf_counter() - began
-    return Ended(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    code, *measured = json.loads(launched.stdout)
+    if code not in (0, 1):
+        raise RuntimeError(f"{' '.join(arguments)} ended with {code}")
+    return Ended(*measured)
