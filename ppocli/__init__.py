@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
+    from ppocli.io.report_table import to_arrow as to_arrow
     from ppocli.io.writer import RolloutWriter as RolloutWriter
+    from ppocli.render.html import to_html as to_html
 
 _HOMES = {
     "AuditReport": "ppocli.core.audit_report",
@@ -48,6 +50,8 @@ _HOMES = {
     "partials": "ppocli.engine.by_file",
     "ppo_clip_loss": "ppocli.engine.evaluate",
     "synth": "ppocli.engine.synth",
+    "to_arrow": "ppocli.io.report_table",
+    "to_html": "ppocli.render.html",
 }
 __all__ = [
     "AuditReport",
@@ -68,6 +72,8 @@ __all__ = [
     "partials",
     "ppo_clip_loss",
     "synth",
+    "to_arrow",
+    "to_html",
 ]
 
 

@@ -52,6 +52,7 @@ def many(n: int) -> CheckReport:
 BY_NAME = {
     "mixed": mixed,
     "files": files,
+    "steps": lambda: judged(reports.steps(), Limit("policy_loss", "max", 0.5, source="--max"), by="step"),
     "passed": lambda: judged(None, Limit("clip_frac", "max", 1.0)),
     "empty": lambda: judged(reports.empty()),
     "odd": lambda: judged(reports.odd_names(), Limit("policy_loss", "max", -1.0, source="--max"), by="file"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ppocli.core.metrics import METRICS
 from ppocli.core.report import (
+    Bin,
     ColumnReport,
     EvalReport,
     Finding,
@@ -70,7 +71,17 @@ def full() -> EvalReport:
     for number, one in enumerate(METRICS.values(), 1):
         metrics[one.name] = 1000 + number if one.unit == "count" else 1.0 + number / 1e5
     metrics["policy_loss_by_agg"] = {name: 2.0 + k / 1e5 for k, name in enumerate(AGGREGATIONS)}
-    return report(metrics, worst=worst_tokens(), findings=(overflow(),))
+    return report(metrics, worst=worst_tokens(), findings=(overflow(),), histograms=histograms())
+
+
+def histograms() -> dict[str, tuple[Bin, ...]]:
+    """Seven tokens in bars of 0.125 nats."""
+    ends = (None, -0.1875, -0.0625, 0.0625, 0.1875, None)
+    sizes = (0.0, 0.00390625, 0.01171875, None)
+    return {
+        "log_ratio": tuple(Bin(ends[k], ends[k + 1], n) for k, n in enumerate((1, 0, 4, 1, 1))),
+        "log_ratio_abs": tuple(Bin(sizes[k], sizes[k + 1], n) for k, n in enumerate((4, 1, 2))),
+    }
 
 
 def overflow(path: str = "rollouts.parquet") -> Finding:
@@ -135,6 +146,21 @@ def several(*paths: str) -> EvalReport:
     return report({"n_files": len(names)}, inputs=tuple(map(one_input, names)), groups=tuple(groups))
 
 
+def steps() -> EvalReport:
+    """Five groups: steps 8 to 10, text, no value; the losses are 0.5, 0.25, null, 1, 0.875."""
+    values = ((8, 0.5, None), (9, 0.25, -0.25), (10, None, None), ("b", 1.0, None), (None, 0.875, -0.125))
+    groups = []
+    for number, (key, value, change) in enumerate(values):
+        note = NullNote("1 NaN in advantages", "nan")
+        metrics = {"n_tokens": 4096 + number, "policy_loss": value, "clip_frac": 0.5, "approx_kl_k3": 0.25}
+        metrics |= {"n_rows": 3, "n_masked": 2}
+        changes = {"policy_loss": change, "clip_frac": 0.0} if number else {}
+        groups.append(
+            Group({"step": key}, metrics, {} if value is not None else {"policy_loss": note}, change=changes)
+        )
+    return report(groups=tuple(groups))
+
+
 def empty() -> EvalReport:
     """No valid token: one file without rows, one all masked."""
     inputs = (
@@ -176,6 +202,7 @@ BY_NAME = {
     "full": full,
     "nulls": with_nulls,
     "several": several,
+    "steps": steps,
     "empty": empty,
     "odd": odd_names,
     "small": report,

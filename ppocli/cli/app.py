@@ -58,14 +58,16 @@ def console_main() -> NoReturn:
     """Run `main` and leave the process at once.
 
     Interpreter teardown with LLVM loaded takes 0.17 s, so the streams are flushed and the process ends by
-    `os._exit`. With PPOCLI_DEBUG=1 it ends in the ordinary way. Two more things are for a process that is
-    ours alone: looking for unreachable objects after every 700 new ones takes a tenth of a short run, most of
-    which is imports, whose objects stay; and NumPy's BLAS, which nothing here uses, starts a thread for each
-    processor, 25 ms on two.
+    `os._exit`. With PPOCLI_DEBUG=1 it ends in the ordinary way. Three more things are for a process that is
+    ours alone. Looking for unreachable objects after every 700 new ones takes a tenth of a short run, most of
+    which is imports, whose objects stay. NumPy's BLAS, which nothing here uses, starts a thread for each
+    processor, 25 ms on two. Threads of OpenMP that wait for work spin, which takes the processor from those
+    that have some: on two processors with others at work, 50 M tokens by step took 69 s, and 26 s without.
     """
     _leave_at_second_interrupt()
     gc.set_threshold(50_000)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     code = main()
     if os.environ.get("PPOCLI_DEBUG") == "1":
         sys.exit(code)
@@ -152,7 +154,10 @@ def _dispatch(arguments: list[str]) -> int:
 
     prepare_streams()
     if "_PPOCLI_COMPLETE" in os.environ:  # a shell asks for completions; its words are in the environment
-        return _run(arguments, COMMANDS)
+        from ppocli.cli.completion import typed_words
+
+        word = _named(typed_words(os.environ))
+        return _run(arguments, [word] if word in COMMANDS else [])
     name = _named(arguments)
     if name is not None and name not in COMMANDS:
         from ppocli.core.spec import choose
@@ -204,7 +209,7 @@ def build(full: Collection[str]) -> Any:
         pretty_exceptions_enable=False,
         add_help_option=False,
         # Reading the two options of shell completion imports pydantic, 85 ms: not when a command was called.
-        add_completion=len(full) != 1,
+        add_completion=len(full) != 1 or "_PPOCLI_COMPLETE" in os.environ,
     )
     app.callback(help="\n" + HELP, invoke_without_command=True)(root)
     for name, command in COMMANDS.items():

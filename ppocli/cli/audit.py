@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.audit_options import AuditChoices  # noqa: TC001
+from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.failures import notice
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, RunOptions, Sources, WritingOptions  # noqa: TC001
@@ -47,11 +48,13 @@ def run(
     objective: ObjectiveOptions,
     output: WritingOptions,
     execution: RunOptions,
+    engine: EngineOptions,
 ) -> int:
     """Audit the files, write the result, return the exit code."""
     options, reading = choices.audit_options(), data.read_options()
     spec = audited_loss(objective, execution.config or Configuration())
     execution.check()
+    engine.check()
     destination = plan(output, sources.paths, silent=execution.is_silent)
 
     from ppocli.engine.audit import audit_files
@@ -59,18 +62,20 @@ def run(
     look = look_at(sys.stderr, color=output.color)
     progress = progress_for(execution.progress, look, quiet=execution.is_quiet)
     try:
-        report = audit_files(
-            sources.paths,
-            spec,
-            reading,
-            options,
-            threads=execution.threads,
-            chunk_rows=execution.chunk_rows,
-            allow_empty=data.allow_empty,
-            skip_bad=data.skip_bad,
-            progress=progress,
-            like=objective.like,
-        )
+        with engine.cluster(execution.threads, progress) as cluster:
+            report = audit_files(
+                sources.paths,
+                spec,
+                reading,
+                options,
+                threads=execution.threads,
+                chunk_rows=execution.chunk_rows,
+                allow_empty=data.allow_empty,
+                skip_bad=data.skip_bad,
+                progress=progress,
+                like=objective.like,
+                **engine_settings(cluster),
+            )
     finally:
         progress.finish()
     say(report, data, execution)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.caps import CapOptions  # noqa: TC001
+from ppocli.cli.completion import check_formats
 from ppocli.cli.declare import DATA, OUTPUT, flag, word_option
 from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.eval import notices
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     from ppocli.cli.output import Destination
     from ppocli.core.check_report import CheckReport
-    from ppocli.core.progress import Progress
-    from ppocli.core.report import Group
     from ppocli.core.spec import LossSpec
     from ppocli.errors import PpoCliError
 
@@ -74,8 +73,9 @@ class CheckOutput(WritingOptions):
             "-f",
             "--format",
             metavar="FORMAT",
-            text="table (default), json, jsonl, csv, tsv, md, junit, or github: annotations, and Markdown "
-            "appended to the file that GITHUB_STEP_SUMMARY names.",
+            text="table (default), json, jsonl, csv, tsv, md, html, junit, or github: annotations, and "
+            "Markdown appended to the file that GITHUB_STEP_SUMMARY names.",
+            words=check_formats,
         ),
     ] = "table"
     export: Annotated[
@@ -84,8 +84,8 @@ class CheckOutput(WritingOptions):
             OUTPUT,
             "--export",
             metavar="FILE",
-            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md, and .xml for "
-            "JUnit. Repeatable.",
+            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md .html, and .xml "
+            "for JUnit. Repeatable.",
         ),
     ] = None
 
@@ -146,11 +146,7 @@ class _Asked:
         self.baseline = gating.baseline
         execution.check()
         engine.check()
-        if engine.engine == "ray" and self.gate.by == "step":
-            raise UsageProblem(
-                "--by step reads all files in one process, so it takes no --engine ray",
-                hint="leave out one of the two",
-            )
+        engine.check_rows(self.gate.by)
 
     def judged(self, output: CheckOutput) -> CheckReport:
         """Read and judge."""
@@ -187,7 +183,7 @@ class _Asked:
                     self.paths,
                     self.spec,
                     self.reading,
-                    by="file" if self.gate.by == "file" else "total",
+                    by=self.gate.by,
                     threads=self.execution.threads,
                     chunk_rows=self.execution.chunk_rows,
                     allow_empty=self.data.allow_empty,
@@ -196,29 +192,11 @@ class _Asked:
                     caps=self.caps,
                     **engine_settings(cluster),
                 )
-            if self.gate.by == "step" and report.metrics["n_tokens"]:
-                report = replace(report, groups=self._steps(progress))
         finally:
             progress.finish()
         for line in notices(report, self.data, self.execution):
             notice(line)
         return report.to_dict()
-
-    def _steps(self, progress: Progress) -> tuple[Group, ...]:
-        """Evaluate each step."""
-        from ppocli.engine.by_group import groups_by
-
-        threads, chunk_rows = self.execution.threads, self.execution.chunk_rows
-        return groups_by(
-            self.gate.by,
-            self.paths,
-            self.spec,
-            self.reading,
-            threads=threads,
-            chunk_rows=chunk_rows,
-            progress=progress,
-            caps=self.caps,
-        )
 
 
 def _names_under(like: str | None, spec: LossSpec) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ppocli.cli.completion import completion_of, table_or_json
 from ppocli.cli.declare import FILE_OPTION, ISOLATED
 from ppocli.cli.failures import emit
 from ppocli.cli.output import plan
@@ -48,7 +49,14 @@ Row = tuple[str, Any, str]
 def run(
     action: Annotated[str, typer.Argument(metavar="show", help="What to do: show.")],
     format_: Annotated[
-        str, typer.Option("-f", "--format", metavar="FORMAT", help="table (default) or json.")
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar="FORMAT",
+            help="table (default) or json.",
+            autocompletion=completion_of("--format", "FORMAT", table_or_json),
+        ),
     ] = "table",
     isolated: Annotated[bool, ISOLATED] = False,
     file: Annotated[str | None, FILE_OPTION] = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ppocli.cli.completion import convert_formats
 from ppocli.cli.declare import OUTPUT, RUN, flag, word_option
 from ppocli.cli.failures import emit
 
@@ -19,8 +20,7 @@ from ppocli.cli.output import check_target
 from ppocli.core.spec import choose
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at
-from ppocli.render.convert import convert_text
-from ppocli.render.formats import FORMATS
+from ppocli.render.convert import CONVERT_FORMATS, convert_text
 from ppocli.render.progress import progress_for
 
 HELP = """\
@@ -50,6 +50,7 @@ class ConvertOptions:
             "--format",
             metavar="FORMAT",
             text="How to say what was written: table (default), json, jsonl, csv, tsv or md.",
+            words=convert_formats,
         ),
     ] = "table"
     verify: Annotated[
@@ -72,7 +73,7 @@ class ConvertOptions:
         ------
         UsageProblem
         """
-        choose("--format", self.format, FORMATS)
+        choose("--format", self.format, CONVERT_FORMATS)
 
     def check_output(self, inputs: list[str]) -> None:
         """Refuse a file that cannot or must not be written.

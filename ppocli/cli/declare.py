@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from ppocli.cli.completion import Words, completion_of
 from ppocli.cli.help import show_help
 from ppocli.cli.settings import Configuration, origins_of, use_configuration
 from ppocli.errors import UsageProblem
@@ -45,9 +46,13 @@ def whole_option(panel: str, name: str, text: str) -> Any:
     return typer.Option(name, parser=whole, metavar="N", help=text, rich_help_panel=panel)
 
 
-def word_option(panel: str, *names: str, metavar: str, text: str) -> Any:
-    """Return an option that takes a word, or several times a word if its type is a list."""
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+def word_option(panel: str, *names: str, metavar: str, text: str, words: Words | None = None) -> Any:
+    """Return an option that takes a word, or several times a word if its type is a list.
+
+    `words`: what a shell completes, where neither name nor placeholder say it.
+    """
+    completion = completion_of(names[-1], metavar, words)
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=completion)
 
 
 def flag(panel: str, *names: str, text: str, count: bool = False) -> Any:

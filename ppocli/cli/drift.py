@@ -11,10 +11,12 @@ import typer
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_option, word_option
+from ppocli.cli.drift_limits import LimitOptions  # noqa: TC001
 from ppocli.cli.engine_options import EngineOptions  # noqa: TC001
 from ppocli.cli.failures import notice
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
+from ppocli.cli.settings import Configuration
 from ppocli.core.drift_options import DriftOptions
 from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from ppocli.core.drift_options import DriftCaps
     from ppocli.core.drift_report import DriftReport
+    from ppocli.core.limits import Limit
 
 HELP = """\
 Compare two columns of log-probs token by token: what the trainer computed and
@@ -40,7 +43,8 @@ tokens are paired in stored order, or by keys that are the same on both sides.
   ppocli drift rollouts.parquet
   ppocli drift rollouts.parquet --a log_probs --b rollout_log_probs --worst 5
   ppocli drift trainer/ sampler/ --key sequence_id,position
-  ppocli drift rollouts.parquet --tis-cap 2 --floor trainer_twice.json"""
+  ppocli drift rollouts.parquet --tis-cap 2 --floor trainer_twice.json
+  ppocli drift trainer/ sampler/ --max diff_abs_p99=0.2 --min ess_frac=0.9"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,8 @@ class PairOptions:
             DATA,
             "--floor",
             metavar="FILE",
-            text="The trainer against itself: a saved JSON report of drift, or a file to compare in the same "
-            "way. The result is read against it; nothing is subtracted.",
+            text="The trainer against itself: a saved report of drift (.json), or data to compare in the "
+            "same way. The result is read against it; nothing is subtracted.",
         ),
     ] = None
     clip_low: Annotated[
@@ -128,7 +132,7 @@ class PairOptions:
         int, whole_option(OUTPUT, "--worst", "List the N tokens with the largest |a - b|. Default 5.")
     ] = 5
 
-    def drift_options(self, caps: DriftCaps, *, two: bool) -> DriftOptions:
+    def drift_options(self, caps: DriftCaps, limits: tuple[Limit, ...], *, two: bool) -> DriftOptions:
         """Return the options of the comparison.
 
         Raises
@@ -153,6 +157,7 @@ class PairOptions:
             floor=self.floor,
             by=self.by,
             worst=self.worst,
+            limits=limits,
         )
 
 
@@ -166,12 +171,14 @@ def run(
     data: DataOptions,
     pairs: PairOptions,
     weights: CapOptions,
+    gating: LimitOptions,
     output: WritingOptions,
     execution: RunOptions,
     engine: EngineOptions,
 ) -> int:
     """Compare, write the result, return the exit code."""
-    options = pairs.drift_options(weights.caps(), two=compared.path_b is not None)
+    limits = gating.limits(execution.config or Configuration())
+    options = pairs.drift_options(weights.caps(), limits, two=compared.path_b is not None)
     reading = data.read_options()
     execution.check()
     engine.check()

@@ -58,6 +58,20 @@ class EngineOptions:
         if find_spec("ray") is None:
             raise UsageProblem("--engine ray needs the package ray", hint="pip install 'ppocli[ray]'")
 
+    def check_rows(self, by: str, *, is_merged: bool = False) -> None:
+        """Refuse rows that no file has by itself, where files are evaluated so; or are merged later.
+
+        Raises
+        ------
+        UsageProblem
+        """
+        if by not in ("file", "total") and (self.engine == "ray" or is_merged):
+            other = "--partials" if is_merged else "--engine ray"
+            raise UsageProblem(
+                f"--by {by} reads all files in one process, so it takes no {other}",
+                hint="leave out one of the two",
+            )
+
     def cluster(self, threads: int | None, progress: Progress) -> AbstractContextManager[Cluster | None]:
         """Return the cluster, which is connected to when it is used first, or None."""
         if self.engine != "ray":

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ppocli.cli.completion import completion_of, table_or_json
 from ppocli.cli.failures import emit
 from ppocli.core.spec import choose
 
@@ -20,7 +21,14 @@ LIBRARIES = ("numpy", "pyarrow", "numba", "llvmlite", "rich", "typer")
 
 def run(
     format_: Annotated[
-        str, typer.Option("-f", "--format", metavar="FORMAT", help="table (default) or json.")
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar="FORMAT",
+            help="table (default) or json.",
+            autocompletion=completion_of("--format", "FORMAT", table_or_json),
+        ),
     ] = "table",
 ) -> int:
     """Print the environment, return the exit code."""

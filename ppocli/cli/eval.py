@@ -19,7 +19,7 @@ from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, SortedOut
 from ppocli.cli.output import plan
 from ppocli.core.glossary import nearest
 from ppocli.core.metrics import METRICS
-from ppocli.core.spec import choose
+from ppocli.core.spec import check_by
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
 from ppocli.render.formats import eval_text
@@ -81,6 +81,8 @@ def run(
     caps = weights.caps()
     execution.check()
     engine.check()
+    engine.check_rows(output.by, is_merged=output.partials is not None)
+    check_by(output.by)
     check_rows(output)
     if output.worst < 0:
         raise UsageProblem(f"--worst is a whole number of at least 0, not {output.worst}")
@@ -117,7 +119,15 @@ def run(
         lambda form, look, encoding: (
             json.dumps(document, allow_nan=False) + "\n"
             if form == PARTIALS
-            else eval_text(report, form, look, digits=output.digits, sort=output.sort, encoding=encoding)
+            else eval_text(
+                report,
+                form,
+                look,
+                digits=output.digits,
+                sort=output.sort,
+                hist=output.hist,
+                encoding=encoding,
+            )
         )
     )
     return report.exit_code
@@ -149,7 +159,6 @@ def check_rows(output: SortedOutput) -> None:
     ------
     UsageProblem
     """
-    choose("--by", output.by, ("file", "total"))
     if output.sort == "policy_loss_by_agg":
         raise UsageProblem(
             "--sort: policy_loss_by_agg is one number for each aggregation",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ppocli.cli.completion import completion_of, names
 from ppocli.cli.failures import emit
 from ppocli.core.glossary import explain, listing
 from ppocli.errors import UsageProblem
@@ -26,7 +27,11 @@ _WIDTH = 80
 def run(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A metric, a role, an aggregation, a finding or a column name."),
+        typer.Argument(
+            metavar="NAME",
+            help="A metric, a role, an aggregation, a finding or a column name.",
+            autocompletion=completion_of("", "NAME", names),
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List all names with a line each.")] = False,
 ) -> int:

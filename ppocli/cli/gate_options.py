@@ -109,9 +109,9 @@ class GateOptions:
         word_option(
             GATE,
             "--by",
-            metavar="total|file|step",
-            text="Judge the limits for each file, or for each value of the column step, not for the whole "
-            "input (total, default). --col step=COLUMN takes any column of whole numbers or text.",
+            metavar="total|file|step|COLUMN",
+            text="Judge the limits for each file, training step, or value of a column of whole numbers or "
+            "text, not for the whole input (total, default), and name the first that breaks one.",
         ),
     ] = "total"
     exit_zero: Annotated[

@@ -14,6 +14,7 @@ from ppocli.cli.eval import check_rows, empty_line, in_order
 from ppocli.cli.failures import notice
 from ppocli.cli.options import SayingOptions, SortedOutput  # noqa: TC001 (read at run time, by `flatten`)
 from ppocli.cli.output import plan
+from ppocli.core.spec import choose
 from ppocli.errors import EmptyInput
 from ppocli.render.formats import eval_text
 
@@ -49,6 +50,7 @@ class Documents:
 def run(documents: Documents, output: SortedOutput, saying: SayingOptions) -> int:
     """Merge the documents, write the result, return the exit code."""
     saying.check()
+    choose("--by", output.by, ("file", "total"))
     check_rows(output)
     destination = plan(output, documents.paths, silent=saying.is_silent)
 
@@ -60,7 +62,13 @@ def run(documents: Documents, output: SortedOutput, saying: SayingOptions) -> in
         notice(line)
     destination.deliver(
         lambda form, look, encoding: eval_text(
-            report, form, look, digits=output.digits, sort=output.sort, encoding=encoding
+            report,
+            form,
+            look,
+            digits=output.digits,
+            sort=output.sort,
+            hist=output.hist,
+            encoding=encoding,
         )
     )
     return report.exit_code

@@ -165,7 +165,7 @@ class WritingOptions:
             "-f",
             "--format",
             metavar="FORMAT",
-            text="table (default), json, jsonl, csv, tsv or md.",
+            text="table (default), json, jsonl, csv, tsv, md or html.",
         ),
     ] = "table"
     output: Annotated[
@@ -184,7 +184,7 @@ class WritingOptions:
             OUTPUT,
             "--export",
             metavar="FILE",
-            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md. Repeatable.",
+            text="Also write FILE; its suffix says the format: .json .jsonl .csv .tsv .md .html. Repeatable.",
         ),
     ] = None
     force: Annotated[bool, flag(OUTPUT, "--force", text="Overwrite files that exist.")] = False
@@ -213,7 +213,10 @@ class SortedOutput(WritingOptions):
     by: Annotated[
         str,
         word_option(
-            OUTPUT, "--by", metavar="file|total", text="One row for each file (default), or the total only."
+            OUTPUT,
+            "--by",
+            metavar="file|total",
+            text="One row for each file (default), or the total only.",
         ),
     ] = "file"
     sort: Annotated[
@@ -226,12 +229,26 @@ class SortedOutput(WritingOptions):
             "explained_variance the smallest).",
         ),
     ] = None
+    hist: Annotated[
+        bool,
+        flag(OUTPUT, "--hist", text="Draw the histogram of log_ratio, with the ends of the clip interval."),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions(SortedOutput):
-    """The same, and how many of the worst tokens are listed."""
+    """The same with rows of other kinds, and how many of the worst tokens are listed."""
 
+    by: Annotated[
+        str,
+        word_option(
+            OUTPUT,
+            "--by",
+            metavar="file|total|step|COLUMN",
+            text="One row for each file (default), the total only, or one row for each training step, or for "
+            "each value of a column of whole numbers or text, with trends and what changed.",
+        ),
+    ] = "file"
     worst: Annotated[
         int,
         whole_option(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ppocli.core.audit_metrics import ARITHMETIC, STORAGE
+from ppocli.core.shown import Shown
 from ppocli.core.verdicts import Candidate, Verdict, worst_of
 from ppocli.errors import ExitCode
 
@@ -24,7 +25,7 @@ class Flip:
     direction : {"on", "off"}
         Clipped in the format only, or in float64 only.
     ratio, reference_ratio : float
-        In the format and in float64; None where infinite.
+        In the format and in float64; None where infinite or NaN.
     """
 
     where: Place
@@ -174,8 +175,8 @@ class AuditResult:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class AuditReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class AuditReport(Shown):
     """The result of `ppocli audit`.
 
     Attributes

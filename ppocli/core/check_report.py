@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ppocli.core.report import Number, Place
+from ppocli.core.shown import Shown
 
 Status = Literal["pass", "fail", "skip", "error"]
 CheckKind = Literal["max", "min", "expect", "baseline", "finding", "findings", "profile"]
@@ -65,8 +66,30 @@ class Check:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class Judged(Protocol):
+    """What was judged: a report with its checks."""
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Every check."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+
+
+def count(checks: Iterable[Check], status: Status) -> int:
+    """Return how many checks ended so."""
+    return sum(one.status == status for one in checks)
+
+
+def failed(checks: Iterable[Check]) -> bool:
+    """Tell whether a check failed, or had nothing to judge."""
+    return any(one.status in ("fail", "error") for one in checks)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Shown):
     """The result of `ppocli check`.
 
     Attributes
@@ -85,14 +108,21 @@ class CheckReport:
     gate: Mapping[str, Any]
     exit_code: int
 
+    def __eq__(self, other: object) -> bool:
+        """Compare everything but `run`, which describes the run and not the data."""
+        if not isinstance(other, CheckReport):
+            return NotImplemented
+        mine, its = self.to_dict(), other.to_dict()
+        return {**mine, "run": None} == {**its, "run": None}
+
     def count(self, status: Status) -> int:
         """Return how many checks ended so."""
-        return sum(one.status == status for one in self.checks)
+        return count(self.checks, status)
 
     @property
     def failed(self) -> bool:
         """Whether a check failed, or had nothing to judge."""
-        return any(one.status in ("fail", "error") for one in self.checks)
+        return failed(self.checks)
 
     @property
     def status(self) -> str:

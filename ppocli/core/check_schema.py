@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from ppocli.core.check_report import CheckKind, Status
-from ppocli.core.gate import BY, FAIL_ON
+from ppocli.core.gate import FAIL_ON
 
 Schema = dict[str, Any]
 
@@ -40,11 +40,19 @@ def checks_schema() -> Schema:
 def gate_schema() -> Schema:
     """Return the schema of `gate`: what decided besides the limits."""
     file = {"type": ["string", "null"]}
+    count = {"type": "integer", "minimum": 1}
+    first = {
+        "check": _TEXT,
+        "key": {"type": "object", "minProperties": 1},
+        "value": _NUMBER_OR_NULL,
+        "n_failed": count,
+        "n_groups": count,
+    }
     properties: Schema = {
         "fail_on": {"enum": list(FAIL_ON)},
         "select": _WORDS,
         "ignore": _WORDS,
-        "by": {"enum": list(BY)},
+        "by": {"type": "string", "minLength": 1},
         "profiles": _WORDS,
         "expect_on_policy": _FLAG,
         "on_policy_tol": {"type": "number", "minimum": 0},
@@ -53,6 +61,7 @@ def gate_schema() -> Schema:
         "report": file,
         "baseline": file,
         "notes": _WORDS,
+        "first_failed": {"type": "array", "items": _closed(first, ("check", "key", "n_failed", "n_groups"))},
     }
     return _closed(properties, tuple(properties))
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ppocli.core.report import SCHEMA_VERSION, InputReport, Skipped
+from ppocli.core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class WrittenColumn:
     per: Literal["token", "row"]
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ConvertReport(Shown):
     """The result of `ppocli convert`.
 
     Attributes
@@ -59,7 +60,7 @@ class ConvertReport:
     inputs: tuple[InputReport, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `-f json` prints."""

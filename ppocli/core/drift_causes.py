@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppocli.core.drift_options import FLOOR_METRICS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 FEW = 64
 """With fewer tokens than this only exact marks count."""
+
+LARGEST = 1e6
+"""No log-prob is further from 0, in nats: what is stands for something else, and its square may overflow."""
 
 SHIFT_GAIN = 4.0
 """A shift by one must bring the median difference down to a quarter."""
@@ -153,7 +158,8 @@ def causes(
     heavy : Heavy, optional
         None where there are no sequences.
     """
-    search = Search(a, b, sample.keep(~filled(sample.a, sample.b, placeholders)))
+    usable = (np.abs(sample.a) < LARGEST) & (np.abs(sample.b) < LARGEST)
+    search = Search(a, b, sample.keep(usable & ~filled(sample.a, sample.b, placeholders)))
     if _shift(search):
         return search.found
     if heavy is not None and _few_sequences(search, heavy):
@@ -354,9 +360,8 @@ def _offset(search: Search) -> None:
 
 def read_floor(metrics: Mapping[str, float | None], floor: Mapping[str, float | None]) -> dict[str, float]:
     """Return how many times the noise floor each metric is, for those that have both."""
-    names = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3")
     out = {}
-    for name in names:
+    for name in FLOOR_METRICS:
         value, least = metrics.get(name), floor.get(name)
         if value is not None and least is not None and least > 0.0:
             out[name] = float(value) / float(least)

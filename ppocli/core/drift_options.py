@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ppocli.core.roles import ROLES
 from ppocli.core.rollout_rules import WeightRule
 from ppocli.core.spec import LossSpec, choose
 from ppocli.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ppocli.core.limits import Limit, LimitKind
 
 DEFAULT_A, DEFAULT_B = "old_log_probs", "rollout_log_probs"
 LOG_PROBS = tuple(name for name, role in ROLES.items() if role.kind == "log_prob")
@@ -17,8 +22,13 @@ COMPARABLE = tuple(name for name, role in ROLES.items() if role.kind in ("log_pr
 KEYS = ("sequence_id", "group_id", "step", "position", "token_id")
 """What tokens of two files can be matched by."""
 BY = ("file", "total", "step")
+PREFIX = "drift."
+"""What limits of `check` begin with where they are on metrics of `drift`."""
 DETAILS = ("auto", "full", "main")
 CAPS = ("tis_cap", "mask_low", "mask_high")
+
+FLOOR_METRICS = ("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3")
+"""What is compared with the noise floor."""
 
 FULL_BYTES = 64 << 20
 """Up to this size of the input `detail` "auto" is "full"."""
@@ -99,6 +109,8 @@ class DriftOptions:
         A saved report, or a file, of the trainer against itself.
     by : {"file", "total", "step"}
     worst : int
+    limits : tuple of Limit
+        What is judged, over all inputs; the metrics are those of `drift`, without "drift.".
 
     Raises
     ------
@@ -118,6 +130,7 @@ class DriftOptions:
     floor: str | None = None
     by: str = "file"
     worst: int = 0
+    limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         for flag, role in (("--a", self.a), ("--b", self.b)):
@@ -150,3 +163,19 @@ class DriftOptions:
         if self.key:
             said["key"] = list(self.key)
         return said
+
+
+def drift_limits(option: str, kind: LimitKind, pairs: Iterable[str]) -> list[Limit]:
+    """Read limits on the metrics of `drift`, as `check` takes them: `diff_abs_p99=0.2`.
+
+    Raises
+    ------
+    UsageProblem
+        No metric of `drift`, a limit that is not finite, a metric given twice, or another form.
+    """
+    from ppocli.core.limits import limits_from
+
+    named = [
+        pair if pair.startswith(PREFIX) or not pair.partition("=")[0] else PREFIX + pair for pair in pairs
+    ]
+    return [replace(one, metric=one.metric.removeprefix(PREFIX)) for one in limits_from(option, kind, named)]

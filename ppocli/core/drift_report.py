@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ppocli.core.check_report import Check, failed
 from ppocli.core.report import (
     SCHEMA_VERSION,
     Finding,
@@ -17,6 +18,7 @@ from ppocli.core.report import (
     Skipped,
     pruned,
 )
+from ppocli.core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Part:
     ----------
     low, high : number, optional
         Bounds of the class: positions `low` to `high` inclusive, or `low` <= exp(b) < `high`. None: open.
-    step : int, optional
+    step : int or str, optional
+        In `by_step` None stands for the tokens without a step.
     n : int
         Tokens.
     diff_mean, diff_abs_mean, drift_kl_k3 : float, optional
@@ -51,7 +54,7 @@ class Part:
     low: Number = None
     high: Number = None
     drift_kl_k3: float | None = None
-    step: int | None = None
+    step: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,8 @@ class Versus:
     nulls: Mapping[str, NullNote]
 
 
-@dataclass(frozen=True, slots=True)
-class DriftReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DriftReport(Shown):
     """The result of `ppocli drift`.
 
     Attributes
@@ -136,6 +139,8 @@ class DriftReport:
     histogram : tuple of Bar
     corrections : tuple of Correction
     comparisons : tuple of Versus
+    checks : tuple of Check
+        The limits that were given, judged over all inputs.
     floor : mapping, optional
         The noise floor: `path`, its metrics, and how many times it this is.
     findings, groups, worst : tuple
@@ -158,17 +163,20 @@ class DriftReport:
     histogram: tuple[Bar, ...] = ()
     corrections: tuple[Correction, ...] = ()
     comparisons: tuple[Versus, ...] = ()
+    checks: tuple[Check, ...] = ()
     floor: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     groups: tuple[Group, ...] = ()
     worst: tuple[WorstPair, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def status(self) -> str:
-        """`ok`, or `findings` when a rule of level warning or error was hit."""
+        """`failed` where a check did, else `findings` when a rule of level warning or error was hit."""
+        if failed(self.checks):
+            return "failed"
         return "findings" if any(one.severity != "info" for one in self.findings) else "ok"
 
     def with_exit_code(self, code: int) -> DriftReport:
@@ -179,7 +187,7 @@ class DriftReport:
         """Return the document that `-f json` prints; keys without content are left out."""
         from ppocli import __version__
 
-        body = asdict(self)
+        body = {**asdict(self), "checks": [one.to_dict() for one in self.checks]}
         run = body.pop("run")
         exit_code = body.pop("exit_code")
         head = {
@@ -202,8 +210,11 @@ class DriftReport:
 
 def _part(key: str, value: Any) -> Any:
     """Leave out fields that have no value; a None in `metrics` or `settings` is one."""
-    if key in ("metrics", "settings", "floor"):
+    if key in ("metrics", "settings", "floor", "checks"):
         return value
     if key in ("by_position", "by_probability", "by_step", "corrections"):
-        return [{name: one for name, one in part.items() if one is not None} for part in value]
+        kept = {"step"} if key == "by_step" else set()
+        return [
+            {name: one for name, one in part.items() if one is not None or name in kept} for part in value
+        ]
     return pruned(value)

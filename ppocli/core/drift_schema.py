@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ppocli.core.check_schema import checks_schema
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.drift_options import KEYS
 from ppocli.core.rollout_rules import WEIGHT_LEVELS, WEIGHT_MODES
@@ -43,7 +44,7 @@ def properties(reading: Schema) -> tuple[Schema, tuple[str, ...]]:
             "drift_kl_k3": _NUMBER,
             "low": _NUMBER,
             "high": _NUMBER,
-            "step": {"type": "integer"},
+            "step": {"type": ["integer", "string", "null"]},
         },
         optional=("diff_mean", "diff_abs_mean", "drift_kl_k3", "low", "high", "step"),
     )
@@ -62,6 +63,7 @@ def properties(reading: Schema) -> tuple[Schema, tuple[str, ...]]:
         "histogram": _list(closed({"low": _NUMBER, "high": _NUMBER_OR_NULL, "n": _COUNT})),
         "corrections": _list(_correction()),
         "comparisons": _list(closed({"name": _TEXT, **versus})),
+        "checks": checks_schema(),
         "floor": closed({"path": _TEXT, "times": _numbers(), "metrics": _numbers()}),
         "findings": _list({"$ref": "#/$defs/finding"}),
         "groups": _list(

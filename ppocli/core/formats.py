@@ -45,3 +45,9 @@ FORMATS: dict[str, NumberFormat] = {
     )
 }
 """The formats whose overflow and underflow are counted."""
+
+PLACEHOLDERS = (
+    *(-1e30, -1e10, -1e9, -1e8, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0),
+    *(-FORMATS[name].max_finite for name in ("float16", "bfloat16", "float32")),
+)
+"""Values that frameworks and engines write where there is no log-prob; at the end `torch.finfo(...).min`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ppocli.core.glossary import nearest
 from ppocli.core.rules import RULES
-from ppocli.core.spec import choose
+from ppocli.core.spec import check_by, choose
 from ppocli.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ppocli.core.report import Severity
 
 FAIL_ON = ("error", "warning", "never")
-BY = ("total", "file", "step")
 ON_POLICY_METRIC = "log_ratio_abs_max"
 JUDGED = tuple(rule for rule in RULES.values() if not rule.code.startswith("PPO5"))
 """Rules that a gate can hit; PPO5xx are those of `ppocli drift`."""
@@ -36,8 +35,9 @@ class Gate:
         Findings of this severity, or a graver one, fail.
     select, ignore : tuple of str
         Codes, or how they begin ("PPO1"): only these findings are judged, these are not.
-    by : {"total", "file", "step"}
-        Limits are judged for each file, or for each training step, instead of the whole input.
+    by : str
+        "total"; or limits are judged for each "file", for each training "step", or for each value of the
+        column so named, instead of the whole input.
     expect_on_policy : bool
         Every |log_ratio| is at most `on_policy_tol`.
     allow_empty : bool
@@ -73,7 +73,7 @@ class Gate:
         for name in ("limits", "tolerances", "select", "ignore", "profiles"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         choose("--fail-on", self.fail_on, FAIL_ON)
-        choose("--by", self.by, BY)
+        check_by(self.by)
         if not 0.0 <= self.on_policy_tol < math.inf:
             raise UsageProblem(f"--on-policy-tol is a finite number of nats, not {self.on_policy_tol:g}")
         for option, codes in (("--select", self.select), ("--ignore", self.ignore)):

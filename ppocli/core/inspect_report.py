@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ppocli.core.shown import Shown
+
 if TYPE_CHECKING:
     from ppocli.core.report import Nonfinite, Number, Skipped
 
@@ -224,8 +226,8 @@ class InspectedFile:
 _NULLABLE = ("rows", "layout", "compression", "bytes", "values", "n_null", "min", "max")
 
 
-@dataclass(frozen=True, slots=True)
-class InspectReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class InspectReport(Shown):
     """The result of `ppocli inspect`.
 
     Attributes
@@ -242,7 +244,7 @@ class InspectReport:
     files: tuple[InspectedFile, ...]
     skipped: tuple[Skipped, ...] = ()
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def n_schemas(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -122,3 +123,22 @@ def bounds_of(settings: Mapping[str, Any]) -> tuple[float, float]:
     if objective in ("gmpo", "dppo-tv", "dppo-kl"):
         return -low, high
     return 1.0 - low, 1.0 + high
+
+
+def clip_ends(settings: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the clip interval as bounds on log_ratio; None on a side without one.
+
+    Where the objective bounds the ratio of a sequence, they are bounds on the mean log_ratio of a sequence.
+    """
+    region = OBJECTIVE_TEXTS[settings["objective"]].region
+    low, high = bounds_of(settings)
+    if region == "log_ratio":
+        return low, high
+    if region not in ("ratio", "sequence ratio"):
+        return None, None
+    return _log_or_none(low), _log_or_none(high)
+
+
+def _log_or_none(bound: float) -> float | None:
+    """Return the logarithm of a bound that a ratio can reach."""
+    return math.log(bound) if 0.0 < bound < math.inf else None

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ppocli.core.report import SCHEMA_VERSION, InputReport, NullNote, Number, Skipped
+from ppocli.core.shown import Shown
 
 KINDS = ("loss", "clip fraction", "approx KL", "value loss")
 """The quantities that are compared."""
@@ -43,8 +44,8 @@ class Framework:
     metrics: Mapping[str, ParityCell]
 
 
-@dataclass(frozen=True, slots=True)
-class ParityReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ParityReport(Shown):
     """The result of `ppocli parity`.
 
     Attributes
@@ -62,7 +63,7 @@ class ParityReport:
     frameworks: tuple[Framework, ...]
     n_tokens: int
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def spread(self) -> dict[str, dict[str, Any]]:
         """Return for each quantity the smallest and largest number and how many there are."""

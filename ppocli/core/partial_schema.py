@@ -17,6 +17,13 @@ _TOTALS: Schema = {
     "description": "sums as pairs of float64, moments, extremes with [row, position, token_id], counts; the "
     "names are ppocli's own and belong to partials_version",
 }
+_IDS: Schema = {
+    "type": "array",
+    "items": {"$ref": "#/$defs/array"},
+    "minItems": 2,
+    "maxItems": 2,
+    "description": "the ids of sequences, each once, and the first row of each",
+}
 
 
 def partials_parts() -> Schema:
@@ -51,7 +58,7 @@ def definitions() -> Schema:
         "input": {"$ref": "#/$defs/input"},
         "totals": _TOTALS,
         "measures": {"type": "array", "items": _TOTALS},
-        "ids": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/array"}]},
+        "ids": {"anyOf": [{"type": "null"}, _IDS]},
         "texts": texts,
         "worst": {"type": "object"},
         "drift": {"anyOf": [{"type": "null"}, _TOTALS]},

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from ppocli.core.shown import Shown
+
 if TYPE_CHECKING:
     from ppocli.core.audit_report import AuditResult
 
@@ -111,13 +113,27 @@ class WorstToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Bin:
+    """A bar of a histogram: `n` tokens between `low` and `high`; None: without a bound on that side."""
+
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
-    """The metrics of one file, step or other key; `drift` as in `EvalReport`."""
+    """The metrics of one file, step or other key.
+
+    `drift` is as in `EvalReport`; `change` is what some metrics changed by against the group before, where
+    groups have an order: not between files.
+    """
 
     key: Mapping[str, Any]
     metrics: Mapping[str, Any]
     nulls: Mapping[str, NullNote]
     drift: Mapping[str, Any] = field(default_factory=dict)
+    change: Mapping[str, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +159,8 @@ class LikeReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EvalReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class EvalReport(Shown):
     """The result of `ppocli eval`.
 
     Attributes
@@ -167,6 +183,9 @@ class EvalReport:
         The trainer against the sampler, where a rollout column is there: `a`, `b`, `metrics`, `nulls`.
     audit : AuditResult, optional
         What lower precision would have done to the loss, where that was asked for.
+    histograms : mapping of name to tuple of Bin
+        "log_ratio" and "log_ratio_abs", in nats, over the tokens where it is finite, before any clamp; empty
+        without such a token. A token on the edge between two bars is in the one with the even centre.
     """
 
     settings: Mapping[str, Any]
@@ -180,9 +199,10 @@ class EvalReport:
     places: Mapping[str, Place] = field(default_factory=dict)
     like: LikeReport | None = None
     exit_code: int = 0
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
     drift: Mapping[str, Any] = field(default_factory=dict)
     audit: AuditResult | None = None
+    histograms: Mapping[str, tuple[Bin, ...]] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -197,7 +217,9 @@ class EvalReport:
         """Return the document that `-f json` prints; keys without content are left out."""
         from ppocli import __version__
 
-        body = asdict(replace(self, audit=None))
+        body = asdict(replace(self, audit=None, groups=()))
+        # Of thousands of groups no deep copy is made.
+        body["groups"] = tuple(_group_document(one) for one in self.groups)
         if self.audit is not None:
             body["audit"] = self.audit.to_dict()
             body["nulls"] |= {name: asdict(note) for name, note in self.audit.nulls().items()}
@@ -216,6 +238,21 @@ class EvalReport:
         return {**head, **_without_none(kept), "run": run}
 
 
+def _group_document(group: Group) -> dict[str, Any]:
+    """Return the entry of a group."""
+    nulls = {name: asdict(note) for name, note in group.nulls.items()}
+    drift = dict(group.drift)
+    if drift:
+        drift["nulls"] = {name: asdict(note) for name, note in drift["nulls"].items()}
+    return {
+        "key": dict(group.key),
+        "metrics": dict(group.metrics),
+        "nulls": nulls,
+        "drift": drift,
+        "change": dict(group.change),
+    }
+
+
 def _without_none(body: dict[str, Any]) -> dict[str, Any]:
     """Drop absent fields of places and notes; a None in `metrics` or `settings` is a value and stays."""
     out: dict[str, Any] = {}
@@ -228,13 +265,13 @@ def _without_none(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def pruned(value: Any) -> Any:
-    """Drop optional fields that are None, and an empty `drift`, below `value`; `metrics` stay whole."""
+    """Drop optional fields that are None, empty `drift` and `change`, below `value`; `metrics` stay whole."""
     if isinstance(value, dict):
         optional = ("where", "nonfinite", "position", "token_id")
         return {
             key: (one if key == "metrics" else pruned(one))
             for key, one in value.items()
-            if not (one is None and key in optional) and not (key == "drift" and not one)
+            if not (one is None and key in optional) and not (key in ("drift", "change") and not one)
         }
     if isinstance(value, (list, tuple)):
         return [pruned(one) for one in value]

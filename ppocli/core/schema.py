@@ -26,6 +26,7 @@ from ppocli.core.spec import (
     SEQUENCE_RATIOS,
     LossSpec,
 )
+from ppocli.core.trend import TREND
 from ppocli.errors import ExitCode
 
 BY_AGGREGATION = "policy_loss_by_agg"
@@ -87,6 +88,7 @@ def document_schema() -> Schema:
             "finding": _finding(),
             "worst": _worst(),
             "like": _like(),
+            "histograms": _histograms(),
             **drift_schema.definitions(),
         },
     }
@@ -127,8 +129,9 @@ def _eval(kind: str, more: Schema) -> Schema:
             },
             "like": {"$ref": "#/$defs/like"},
             "audit": {"$ref": "#/$defs/audit"},
+            "histograms": {"$ref": "#/$defs/histograms"},
         },
-        optional=("groups", "worst", "places", "like", "drift", "audit"),
+        optional=("groups", "worst", "places", "like", "drift", "audit", "histograms"),
     )
 
 
@@ -142,7 +145,7 @@ def _audit_report() -> Schema:
     """Return the schema of the document of `ppocli audit`."""
     of_eval = _eval("audit", audit_parts())["properties"]
     kept = {key: one for key, one in of_eval.items() if key not in ("groups", "worst", "like", "drift")}
-    return _object(kept, optional=("places", "reduction"))
+    return _object(kept, optional=("places", "reduction", "histograms"))
 
 
 def _inspect() -> Schema:
@@ -335,7 +338,9 @@ def _group() -> Schema:
     """Return the schema of one entry of `groups`."""
     key = {"type": "object", "minProperties": 1}
     parts = {name: {"$ref": f"#/$defs/{name}"} for name in ("metrics", "nulls")}
-    return _object({"key": key, **parts, "drift": {"$ref": "#/$defs/drift_short"}}, optional=("drift",))
+    parts["drift"] = {"$ref": "#/$defs/drift_short"}
+    parts["change"] = _object(dict.fromkeys(TREND, _NUMBER_OR_NULL), optional=TREND)
+    return _object({"key": key, **parts}, optional=("drift", "change"))
 
 
 def _like() -> Schema:
@@ -351,6 +356,14 @@ def _like() -> Schema:
             "definitions": text,
             "notes": {"type": "array", "items": _TEXT},
         }
+    )
+
+
+def _histograms() -> Schema:
+    """Return the schema of `histograms`: the open bars of each have null for an end."""
+    bars = _object({"low": _NUMBER_OR_NULL, "high": _NUMBER_OR_NULL, "n": _COUNT})
+    return _object(
+        {name: {"type": "array", "items": bars, "minItems": 1} for name in ("log_ratio", "log_ratio_abs")}
     )
 
 

@@ -518,6 +518,17 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     raise UsageProblem(f"{name} must be of type {kind.removesuffix(' | None')}, not {value!r}")
 
 
+def check_by(by: Any) -> None:
+    """Refuse what cannot be the name of a group: "total", "file", "step" or a column.
+
+    Raises
+    ------
+    UsageProblem
+    """
+    if not isinstance(by, str) or not by:
+        raise UsageProblem(f"--by takes file, total, step or the name of a column, not {by!r}")
+
+
 def choose(what: str, value: str, allowed: Iterable[str]) -> str:
     """Return `value` if it is one of `allowed`; otherwise raise UsageProblem with the nearest one."""
     names = list(allowed)

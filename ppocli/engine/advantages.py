@@ -81,6 +81,23 @@ class AdvantageScopes:
         sequence.add_moments(places, moments, self.table.states)
         return {}
 
+    def moments(self) -> tuple[Ints, Floats]:
+        """Return the keys of all scopes, (n, 2), and their moments as `add_moments` takes them, (n, 7)."""
+        n = self.table.n
+        return self.table.keys[:n], sequence.moments_of(self.table.states[:n])
+
+    def merge(self, keys: Ints, moments: Floats, path: str) -> None:
+        """Add the scopes of the next file, in order.
+
+        Raises
+        ------
+        InputError
+            There are more than are kept.
+        """
+        everything = np.zeros(0, dtype=np.uint8)
+        places = self._places(keys[:, 0].copy(), keys[:, 1].copy(), everything, path, collect=True)
+        sequence.add_moments(places, moments, self.table.states)
+
     def finish(self) -> dict[str, Any]:
         """Turn sums into shift and scale of every scope; return what to echo."""
         n_scopes = self.table.n
@@ -206,8 +223,8 @@ def is_normal(mean: Floats, square: Floats, n: Floats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         above = [np.sqrt(np.maximum(square, 0.0) / (n - ddof)) - 1.0 for ddof in (0, 1)]
-    zero, first, second = np.abs(mean) < ROUNDED, *((-EPSILON < x) & (x < ROUNDED) for x in above)
-    normal: NDArray[np.bool_] = zero & (first | second)
+    first, second = ((x > -EPSILON) & (x < ROUNDED) for x in above)
+    normal: NDArray[np.bool_] = (np.abs(mean) < ROUNDED) & (first | second)
     return normal
 
 

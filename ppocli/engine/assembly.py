@@ -13,6 +13,7 @@ from ppocli.engine.audit_findings import find_audited
 from ppocli.engine.correction import put_correction
 from ppocli.engine.drift_passes import known_kl, read_pair
 from ppocli.engine.findings import find
+from ppocli.engine.histogram import histograms
 from ppocli.engine.like import like_report, wanted
 from ppocli.engine.metrics import summarise
 from ppocli.engine.passes import Passes
@@ -21,10 +22,14 @@ from ppocli.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ppocli.engine.advantages import AdvantageScopes
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.drift_passes import ShortForm
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.pair_totals import PairTotals
+    from ppocli.engine.scales import Scales
     from ppocli.engine.summary import Summary
     from ppocli.engine.totals import Totals
 
@@ -43,10 +48,18 @@ class Engine(Protocol):
     def statistics(self) -> Totals:
         """Return the totals of the valid advantages of all inputs, merged in order."""
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill the scopes in which the advantages of all inputs are normalised; return what to echo."""
+
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all inputs."""
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each input, or why it cannot be read, in order.
 
-        `sets`: the measures of the run.
+        `sets`: the measures of the run; `audit`: its audit.
         """
 
 
@@ -66,9 +79,12 @@ class Assembly:
 
             passes.audit = Audit(run.audit, threads)
         if self.engine is not None:
-            passes.statistics_of = self.engine.statistics
+            passes.statistics_of, passes.scopes_of = self.engine.statistics, self.engine.scopes
+            if passes.audit is not None:
+                passes.audit.scales_of = self.engine.scales
         self._short: ShortForm | None = None
         self.drift_by_path: dict[str, dict[str, Any]] = {}
+        self._entered: dict[str, int] = {}
         self.groups: list[Group] = []
 
     @property
@@ -89,7 +105,7 @@ class Assembly:
     def report(self, *, allow_empty: bool) -> EvalReport:
         """Read all inputs, or take their parts, and report."""
         run, passes = self.run, self.passes
-        run.progress.start(run.total_bytes() * passes.n_readings)
+        run.progress.start(run.total_bytes() * (passes.n_readings + run.by_group))
         # `only` names selections of our own; a framework then gives its loss and columns, not its metrics.
         shown = run.like if run.only is None else None
         settings = passes.prepare(run, () if shown is None else wanted(shown, run.spec))
@@ -135,6 +151,7 @@ class Assembly:
             },
             drift=drift,
             audit=audit,
+            histograms=histograms(total, run.spec),
         )
 
     def _read(self) -> None:
@@ -159,18 +176,20 @@ class Assembly:
                 self._leave_out(path, problem.message)
             else:
                 if pair is not None:
-                    self.drift_by_path[path] = self.short.merge(path, pair, index)
+                    self._compare(path, pair, index)
 
     def _take(self, engine: Engine) -> None:
         """Take the parts that were found elsewhere."""
-        for index, part in engine.parts(self.passes.job.sets):
+        for index, part in engine.parts(self.passes.job.sets, self.passes.audit):
             if isinstance(part, InputError):
                 self.passes.skip(self.run, self.run.paths[index], part)
                 continue
             path = part.report.path
             self._enter(index, part)
+            if self.passes.audit is not None and part.audit is not None:
+                self.passes.audit.enter(part.audit)
             if part.drift is not None:
-                self.drift_by_path[path] = self.short.merge(path, part.drift, index)
+                self._compare(path, part.drift, index)
             elif part.drift_problem is not None:
                 self._leave_out(path, part.drift_problem)
 
@@ -178,16 +197,25 @@ class Assembly:
         """Add one input, and keep its own metrics where they are wanted."""
         run = self.run
         self.passes.enter(part, index)
+        self._entered[part.report.path] = len(run.inputs)
         run.inputs.append(part.report)
         if self.by == "file" and len(run.paths) > 1:
             one = summarise(part.totals, self.spec_of_one)
             self.groups.append(Group({"file": part.report.path}, one.metrics, one.nulls))
 
+    def _compare(self, path: str, pair: PairTotals, index: int) -> None:
+        """Add the comparison of trainer and sampler in one input, and what was counted of the sampler's."""
+        self.drift_by_path[path] = self.short.merge(path, pair, index)
+        at, role = self._entered[path], self.short.plan.b
+        report = self.run.inputs[at]
+        null, nan, posinf, neginf = (int(n) for n in pair.counts[1])
+        column = replace(report.columns[role], n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
+        self.run.inputs[at] = replace(report, columns={**report.columns, role: column})
+
     def _leave_out(self, path: str, why: str) -> None:
         """Note that an input counts everywhere but in the comparison of trainer and sampler."""
         note = f"rollout_log_probs left out of drift: {why}"
-        inputs = self.run.inputs
-        at = next(k for k, report in enumerate(inputs) if report.path == path)
+        inputs, at = self.run.inputs, self._entered[path]
         inputs[at] = replace(inputs[at], notes=(*inputs[at].notes, note))
 
     def _groups(self, total: Totals) -> tuple[Group, ...]:

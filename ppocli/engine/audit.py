@@ -12,11 +12,13 @@ from ppocli.core.spec import LossSpec
 from ppocli.errors import ExitCode, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
+    from ppocli.engine.assembly import Engine
+    from ppocli.engine.evaluate import Run
 
 SELECTIONS = ("ratio", "policy", "adv", "log_prob")
 """What is evaluated in float64 beside it: everything that the three main columns allow."""
@@ -34,6 +36,7 @@ def audit_files(
     skip_bad: bool = False,
     progress: Progress | None = None,
     like: str | None = None,
+    engine: Callable[[Run, int], Engine] | None = None,
 ) -> AuditReport:
     """Audit files, patterns and directories.
 
@@ -44,7 +47,7 @@ def audit_files(
         The loss: objective ppo, without corrections; its aggregation is the token mean.
     options : ReadOptions, optional
     audit : AuditOptions, optional
-    threads, chunk_rows, allow_empty, skip_bad, progress
+    threads, chunk_rows, allow_empty, skip_bad, progress, engine
         As in `ppocli.engine.evaluate.evaluate_files`.
     like : str, optional
         A framework under whose names columns are looked for. `spec` is the loss in any case.
@@ -76,6 +79,7 @@ def audit_files(
         like=like,
         audit=wanted,
         only=SELECTIONS,
+        engine=engine,
     )
     return report_of(report, wanted)
 

@@ -19,7 +19,14 @@ from ppocli.engine.audit_tables import (
     variant_table,
     variants_of,
 )
-from ppocli.engine.audit_totals import N_EXTREMES, N_RESULTS, AuditTotals, OrderedSums, no_extremes
+from ppocli.engine.audit_totals import (
+    N_EXTREMES,
+    N_RESULTS,
+    AuditPart,
+    AuditTotals,
+    OrderedSums,
+    no_extremes,
+)
 from ppocli.engine.blocks import NOTHING, stored, widened_half
 from ppocli.engine.scales import Scales
 from ppocli.errors import InputError
@@ -60,6 +67,8 @@ class Audit:
     ordered : OrderedSums
     scales : Scales, optional
         Of int8; known after a first pass over the data.
+    scales_of : callable, optional
+        Fills them, where they are found elsewhere.
     """
 
     def __init__(self, options: AuditOptions, n_workers: int) -> None:
@@ -70,9 +79,10 @@ class Audit:
         if options.accumulate != "same":
             self.same = []
         n = len(self.variants)
-        self.totals = AuditTotals(n, len(CHECKS))
+        self.totals, self._file = AuditTotals(n, len(CHECKS)), AuditTotals(n, len(CHECKS))
         self.ordered = OrderedSums.empty(n, len(self.same))
         self.scales = self._wanted_scales()
+        self.scales_of: Callable[[Scales], None] | None = None
         self.workspace = audit_layout.AuditWorkspace(n_workers, n)
         self._looking = audit_layout.AuditWorkspace(1, n)
         self._terms = np.zeros((1 + len(self.same), 0))
@@ -90,6 +100,9 @@ class Audit:
     def prepare(self, run: Inputs, spans: Callable[[Reader, frozenset[str]], Iterator[Span]]) -> None:
         """Make the first pass that scales of int8 need; `spans` reads an input."""
         if self.scales is None:
+            return
+        if self.scales_of is not None:
+            self.scales_of(self.scales)
             return
         roles = frozenset((*self.scales.roles, "mask"))
         for _, reader in run.readers():
@@ -125,9 +138,19 @@ class Audit:
         self._file.bins += self.workspace.histograms()
         self.totals.merge(self._file)
 
+    def part(self) -> AuditPart:
+        """Return what was found in the file that was read last."""
+        return AuditPart(self._file, self.ordered)
+
+    def enter(self, part: AuditPart) -> None:
+        """Add a file that was audited elsewhere, after those before it."""
+        self.totals.merge(part.totals)
+        self.ordered = part.ordered
+
     def drop(self) -> None:
         """Forget the file: it could not be read to its end."""
         self.ordered = self._before
+        self._file = AuditTotals(len(self.variants), len(CHECKS))
 
     def result(self) -> AuditResult:
         """Return what was found."""
@@ -275,7 +298,8 @@ class Audit:
         was, now = rows["side"] != 0.0, rows["side audited"] != 0.0
         with np.errstate(invalid="ignore"):
             change = np.abs(rows["ratio audited"] - rows["ratio"])
-        token = int(np.where((was != now) & (change >= 0.0), change, -1.0).argmax())
+        change[np.isnan(change)] = np.inf
+        token = int(np.where(was != now, change, -1.0).argmax())
         ratio, reference = float(rows["ratio audited"][token]), float(rows["ratio"][token])
         return Flip(
             where=source.place(span, span.origin + start + token),

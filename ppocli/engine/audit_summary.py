@@ -25,6 +25,13 @@ STALLED = 100
 """Terms but 0 at the end that must not move a sum before it is said to stand still."""
 
 QUANTILES = (("p50", 50), ("p99", 99))
+EXTREMES = {
+    "ratio_min": "ratio_min",
+    "ratio_max": "ratio_max",
+    "ratio_error_max": "ratio_error",
+    "log_ratio_error_max": "log_ratio_error",
+}
+"""Metrics that are extremes, with their names in the totals."""
 KLS = (("approx_kl_k1", "log_ratio", -1.0), ("approx_kl_k2", "kl_k2", 1.0), ("approx_kl_k3", "kl_k3", 1.0))
 
 
@@ -127,12 +134,9 @@ class _Summary:
         out |= {
             "clip_frac": share(t.count(v, "below") + t.count(v, "above")),
             "clip_frac_active": share(t.count(REFERENCE, "active") + on - off),
-            "ess_frac": weight / n * (weight / square) if n and square else math.nan,
+            "ess_frac": weight / n * (weight / square) if n and 0.0 < square < math.inf else math.nan,
             "ratio_mean": t.mean(v, "ratio"),
-            "ratio_min": t.extreme(v, "ratio_min"),
-            "ratio_max": t.extreme(v, "ratio_max"),
-            "ratio_error_max": t.extreme(v, "ratio_error"),
-            "log_ratio_error_max": t.extreme(v, "log_ratio_error"),
+            **{name: t.extreme(v, kept) for name, kept in EXTREMES.items()},
             "clip_flips": on + off,
             "clip_flips_on": on,
             "clip_flips_off": off,
@@ -146,6 +150,9 @@ class _Summary:
             "grad_appeared": t.count(v, "appeared"),
             "grad_reversed": t.count(v, "reversed"),
         }
+        if t.has_nan(v, "ratio"):
+            # The kernels look past NaN: an extreme would be that of the other tokens.
+            out |= dict.fromkeys(EXTREMES, math.nan)
         return out
 
     def _steps(self, one: Precision) -> dict[str, float]:

@@ -115,6 +115,10 @@ class AuditTotals:
         """Return a count."""
         return int(self.total(variant, name))
 
+    def has_nan(self, variant: int, name: str) -> bool:
+        """Whether a term is NaN; of ratios, which are never negative, no sum makes one."""
+        return bool(self.nonfinite[variant * N_RESULTS + RESULT[name], 0])
+
     def extreme(self, variant: int, name: str) -> float:
         """Return an extreme."""
         return float(self.extremes[variant, EXTREME[name]])
@@ -169,3 +173,19 @@ class OrderedSums:
     def pairwise(self) -> Floats:
         """Return the sums in a tree."""
         return running.fold_tree(self.tree, self.n_runs)
+
+
+@dataclass(slots=True, eq=False)
+class AuditPart:
+    """What an audit finds in one input.
+
+    Attributes
+    ----------
+    totals : AuditTotals
+        Of the input alone.
+    ordered : OrderedSums
+        Of all inputs up to its end.
+    """
+
+    totals: AuditTotals
+    ordered: OrderedSums

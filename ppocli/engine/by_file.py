@@ -3,80 +3,33 @@
 from __future__ import annotations
 
 import os
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import IdCoder
 from ppocli.core.partial_document import digest, document
-from ppocli.engine.reading import ID_ROLES
-from ppocli.engine.units import UnitPlan
+from ppocli.engine.reading import ID_ROLES, ReadAgain
+from ppocli.engine.units import Given, UnitPlan
+from ppocli.engine.where import Here
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ppocli.core.drift_options import DriftCaps
-    from ppocli.core.progress import Progress
     from ppocli.core.report import EvalReport
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.advantages import AdvantageScopes
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.scales import Scales
     from ppocli.engine.totals import Totals
+    from ppocli.engine.where import Where
 
 Json = Any
 STDIN = "-"
-
-
-class Plan(Protocol):
-    """What is done with every input of a run; every worker gets it once."""
-
-    @property
-    def folder(self) -> str:
-        """Where paths begin that are not absolute."""
-
-    def unit(self, path: str, progress: Progress | None = None, given: Json = None) -> Any:
-        """Return one input: its `total_bytes`, and a method for each task."""
-
-
-class Where(Protocol):
-    """Where units are worked on."""
-
-    @property
-    def name(self) -> str:
-        """How messages call it."""
-
-    @property
-    def said(self) -> Mapping[str, Json]:
-        """What a report says of the run."""
-
-    def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
-    ) -> Iterator[tuple[int, Json | InputError]]:
-        """Yield what a task, a method of units, gives for each of some inputs, in their order.
-
-        `given`: called when a unit is begun; what the run knows by then that the unit has to know.
-        """
-
-
-class Here:
-    """Works in the process itself, on one input after the other."""
-
-    name = "--partials"
-    said: Mapping[str, Json] = MappingProxyType({})
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
-    ) -> Iterator[tuple[int, Json | InputError]]:
-        """Work on each input when its result is asked for."""
-        for index, path in inputs:
-            try:
-                yield index, getattr(plan.unit(path, self.progress, given()), task)()
-            except InputError as problem:
-                yield index, problem
 
 
 class ByFile:
@@ -99,7 +52,7 @@ class ByFile:
     def __init__(self, run: Run, worst: int, where: Where, *, keep: bool) -> None:
         for one in ("--partials", where.name) if keep else (where.name,):
             check_by_file(run.spec, one, normalised=not keep)
-            if run.audit is not None:
+            if run.audit is not None and keep:
                 raise UsageProblem(
                     f"{one} cannot have an audit: its sums take the tokens of all files in one order",
                     hint="leave out one of the two",
@@ -109,7 +62,8 @@ class ByFile:
         self.run, self.worst, self.where, self.keep = run, worst, where, keep
         self.plan = UnitPlan.of(run, worst, keep=keep)
         self.files: list[Json] = []
-        self._statistics: Json = None
+        self._given = Given()
+        self._rows_before: dict[int, int] = {}
 
     @property
     def finds_token_ids(self) -> bool:
@@ -129,21 +83,90 @@ class ByFile:
 
         total = no_statistics()
         for index, found in self.where.results(
-            "advantages", self.plan, list(self.run.unread()), lambda: None
+            "advantages", self.plan, list(self.run.unread()), lambda _: self._given
         ):
             if isinstance(found, InputError):
                 self.run.skip(self.run.paths[index], found)
                 continue
             total.merge(statistics_from_json(found), GROUP_LIMIT)
-        self._statistics = Writing().fields(total)
+        self._given = replace(self._given, statistics=Writing().fields(total))
         return total
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
-        """Yield what was found in each file, as a merge of documents would read it."""
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill the scopes in which the advantages of all files are normalised; return what to echo.
+
+        Where they are counted in rows, a file is begun when the one before it is done.
+        """
+        from ppocli.engine.scope_state import finished_to_json, merge_scopes
+
+        coders = {role: IdCoder() for role in ID_ROLES}
+        self._given, self._rows_before = Given(), {}
+        rows: list[int] = []
+        by_rows = bool(self.run.spec.adv_norm_rows)
+        for index, found in self.where.results(
+            "scopes",
+            self.plan,
+            list(self.run.unread()),
+            (lambda _: Given(base_row=sum(rows))) if by_rows else self._given_to,
+            one_by_one=by_rows,
+        ):
+            path = self.run.paths[index]
+            try:
+                if isinstance(found, InputError):
+                    raise found
+                merge_scopes(scopes, found, coders, path)
+            except InputError as problem:
+                self.run.skip(path, problem)
+                raise ReadAgain from problem
+            if by_rows:
+                self._rows_before[index] = sum(rows)
+            rows.append(found["rows"])
+        settings = scopes.finish()
+        self._given = Given(scopes=finished_to_json(scopes, coders))
+        return settings
+
+    def _given_to(self, index: int) -> Given:
+        """Return what a file has to know."""
+        before = self._rows_before.get(index)
+        return self._given if before is None else replace(self._given, base_row=before)
+
+    def scales(self, scales: Scales) -> None:
+        """Fill the scales of an audit with those of all files."""
+        from ppocli.engine.audit_state import put_columns
+        from ppocli.engine.scales import too_many
+
+        largest, n_sequences, reason = [], 0, None
+        for index, found in self.where.results(
+            "scales", self.plan, list(self.run.unread()), lambda _: self._given
+        ):
+            if isinstance(found, InputError):
+                self.run.skip(self.run.paths[index], found)
+                continue
+            largest += found["largest"]
+            n_sequences += found["n_sequences"]
+            reason = reason or found["reason"] or too_many(n_sequences)
+        raw = {"largest": largest, "reason": reason}
+        put_columns(scales, raw)
+        self._given = replace(self._given, scales=raw)
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
+        """Yield what was found in each file, as a merge of documents would read it.
+
+        Under an audit a file is begun when the one before it is done: some sums are of all tokens in order.
+        """
+        from ppocli.engine.audit_state import audit_from_json
+
         entering = Entering(sets, self.run.caps)
         self.files.clear()
+        self._given = replace(self._given, ordered=None)
         for index, found in self.where.results(
-            "entry", self.plan, list(self.run.unread()), lambda: self._statistics
+            "entry",
+            self.plan,
+            list(self.run.unread()),
+            self._given_to,
+            one_by_one=audit is not None,
         ):
             if isinstance(found, InputError):
                 yield index, found
@@ -152,6 +175,9 @@ class ByFile:
                 self.files.append({**found, "sha256": digest(found)})
             try:
                 part = entering.part(found["state"])
+                if audit is not None:
+                    part.audit = audit_from_json(found["audit"], part.report.path, audit)
+                    self._given = replace(self._given, ordered=found["audit"]["ordered"])
             except ValueError as problem:
                 raise InternalError(f"a part that cannot be read back: {problem}") from problem
             yield index, part
@@ -207,7 +233,7 @@ def check_by_file(spec: LossSpec, what: str, *, normalised: bool = False) -> Non
     what : str
         What is asked for, to be named.
     normalised : bool
-        Advantages may be normalised over the whole input: it is read twice.
+        Advantages may be normalised: the input is read twice.
 
     Raises
     ------
@@ -218,7 +244,7 @@ def check_by_file(spec: LossSpec, what: str, *, normalised: bool = False) -> Non
             f"{what} cannot have --micro-batch: micro-batches go on from one file into the next",
             hint="leave out one of the two",
         )
-    if spec.adv_norm != "none" and not (normalised and not spec.scoped):
+    if spec.adv_norm != "none" and not normalised:
         over = "rows or groups of all files" if spec.scoped else "the whole input"
         raise UsageProblem(
             f"{what} cannot have --adv-norm {spec.adv_norm}: its mean and deviation are those of {over}",

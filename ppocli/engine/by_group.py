@@ -43,6 +43,11 @@ GROUP_LIMIT = 10_000
 DRIFT_LIMIT = 1_000
 """Groups for which the trainer is compared with the sampler: each takes up to 0.3 MB."""
 
+BY_TAKES = "--by takes file, total, step or the name of a column"
+
+CHUNK_TOKENS = 1 << 17
+"""Tokens read at a time: a window is held beside about eight of these."""
+
 DRIFT_ROLES = (DEFAULT_A, DEFAULT_B)
 
 
@@ -106,9 +111,7 @@ def groups_by(
     from ppocli.io.source import expand
     from ppocli.kernels import _jit
 
-    if by != "step":
-        options = replace(options, columns={**options.columns, "step": by})
-    inputs = _Inputs(expand(paths)[0], options, {role: IdCoder() for role in ID_ROLES})
+    inputs = _Inputs(expand(paths)[0], with_column(by, options), {role: IdCoder() for role in ID_ROLES})
     _jit.set_threads(threads)
     passes = Passes(spec, _jit.thread_count(), 0, chunk_rows, progress or NoProgress())
     if spec.scoped:
@@ -118,10 +121,43 @@ def groups_by(
         )
     passes.prepare(inputs)
     run = _Run(by, passes, caps)
+    for path in inputs.files:
+        check_column(by, path, options)
     for index, reader in inputs.readers():
         run.add(index, reader)
     names = {code: text for text, code in inputs.coders["step"].codes.items()}
     return tuple(run.groups(names))
+
+
+def with_column(by: str, options: ReadOptions) -> ReadOptions:
+    """Return the options under which the column that tells groups apart has the role `step`."""
+    return options if by == "step" else replace(options, columns={**options.columns, "step": by})
+
+
+def check_column(by: str, path: str, options: ReadOptions) -> None:
+    """Refuse a file without the column that tells groups apart, before its data are read.
+
+    Raises
+    ------
+    InputError
+    """
+    from ppocli.io.source import open_input
+
+    try:
+        reader = open_input(path, with_column(by, options), {role: IdCoder() for role in ID_ROLES}, ())
+    except InputError as problem:
+        if by != "step" and problem.message.startswith(f"column '{by}' for role 'step'"):
+            meant = (problem.hint or "").partition("  ")[0]
+            hint = f"{meant}  {BY_TAKES}" if meant.startswith("did you mean") else BY_TAKES
+            raise InputError(f"no column '{by}', which --by {by} needs", where=path, hint=hint) from None
+        return  # the run itself says what is wrong with the file
+    reader.close()
+    if "step" not in reader.report.columns:
+        raise InputError(
+            "no column for step, which --by step needs",
+            where=path,
+            hint="--by COLUMN, or --col step=COLUMN, takes any column of whole numbers or text",
+        )
 
 
 class _Run:
@@ -137,15 +173,6 @@ class _Run:
     def add(self, index: int, reader: Reader) -> None:
         """Read one file."""
         report, passes = reader.report, self.passes
-        if "step" not in report.columns:
-            named = self.by == "step"
-            raise InputError(
-                "no column for step, which --by step needs" if named else f"no column '{self.by}'",
-                where=report.path,
-                hint="--by COLUMN, or --col step=COLUMN, takes any column of whole numbers or text"
-                if named
-                else "--by takes file, total, step or the name of a column",
-            )
         job = replace(passes.job, before=None, after=None)
         plan = make_plan(passes.spec, report.columns, shift=job.shift, scale=job.scale, computed=job.loss)
         has_drift = set(DRIFT_ROLES) <= set(report.columns)
@@ -171,7 +198,8 @@ class _Run:
     def _spans(self, reader: Reader, wanted: frozenset[str]) -> Iterator[Span]:
         """Read a file ahead, in spans of whole blocks."""
         passes, report = self.passes, reader.report
-        tokens = passes.chunk_tokens or chunk_tokens_for(report.columns[role].dtype for role in wanted)
+        types = [report.columns[role].dtype for role in wanted]
+        tokens = passes.chunk_tokens or min(chunk_tokens_for(types), CHUNK_TOKENS)
         assembler, per_row = Assembler(layout.BLOCK), report.bytes / max(report.rows, 1)
         for chunk in read_ahead(reader.chunks(wanted, tokens)):
             passes.progress.advance(chunk.n_rows * per_row, chunk.n_tokens, chunk.n_rows)

@@ -15,7 +15,7 @@ from ppocli.engine.on_policy import on_policy_finding
 from ppocli.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Document = dict[str, Any]
 
@@ -47,7 +47,7 @@ def judge(document: Mapping[str, Any], gate: Gate, baseline: Mapping[str, Any] |
     """
     judged = _with_own_findings(document, gate)
     limits = _limits(gate)
-    checks = [_limited(part, one, gate) for part in _parts(judged, gate) for one in limits]
+    checks = list(limited(judged, gate))
     if baseline is not None:
         whole = _Part(judged, judged, {})
         checks += [_compared(whole, baseline, one, gate) for one in gate.tolerances]
@@ -58,7 +58,32 @@ def judge(document: Mapping[str, Any], gate: Gate, baseline: Mapping[str, Any] |
         code = ExitCode.EMPTY
     elif any(one.status in ("fail", "error") for one in checks) and not gate.exit_zero:
         code = ExitCode.GATE_FAILED
-    return CheckReport(judged, tuple(checks), _echo(gate, limits), int(code))
+    echo = {**_echo(gate, limits), "first_failed": list(first_failed(checks))}
+    return CheckReport(judged, tuple(checks), echo, int(code))
+
+
+def limited(document: Mapping[str, Any], gate: Gate) -> Iterator[Check]:
+    """Yield the check of each limit, of each part of the document that the gate speaks of."""
+    limits = _limits(gate)
+    return (_limited(part, one, gate) for part in _parts(document, gate) for one in limits)
+
+
+def first_failed(checks: Sequence[Check]) -> Iterator[Document]:
+    """Yield for each limit that some groups break the first of them, in the order of the groups."""
+    by_name: dict[str, list[Check]] = {}
+    for one in checks:
+        if one.key:
+            by_name.setdefault(one.name, []).append(one)
+    for name, own in by_name.items():
+        broken = [one for one in own if one.status in ("fail", "error")]
+        if broken:
+            yield {
+                "check": name,
+                "key": dict(broken[0].key),
+                "value": broken[0].value,
+                "n_failed": len(broken),
+                "n_groups": len(own),
+            }
 
 
 class _Part:

@@ -40,7 +40,7 @@ PAIR_BLOCKS, MOST_PAIRS = 32 * ONE_BLOCK_IN, 1 << 18
 
 @dataclass(slots=True, eq=False)
 class Narrow:
-    """A wide column whose values may all be numbers of a narrow format.
+    """A column whose values may all be numbers of a narrow format, whatever the type that holds them.
 
     Attributes
     ----------
@@ -155,13 +155,10 @@ class DataChecks:
         if not column.formats:
             return
         values = stored(blocks.span, role)
-        if values.dtype not in (np.float32, np.float64):
-            column.formats = []  # as its type says
-            return
         first = -(blocks.span.origin // layout.BLOCK) % ONE_BLOCK_IN
         for block in range(first, blocks.n, ONE_BLOCK_IN):
             start, stop = blocks.tokens_of(block)
-            part = values[start:stop]
+            part = widened_half(values[start:stop])
             column.add(part[np.isfinite(part) & blocks.counted(start, stop)])
 
     def _look_identity(self, prediction: str, blocks: Blocks, place: Callable[[int], Place]) -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
-from ppocli.core.drift_options import FULL_BYTES, NO_CAPS, DriftOptions
+from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions, drift_limits
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
+from ppocli.engine import saved
 from ppocli.engine.drift_inputs import DriftRun, InMemory, OneSide, TwoSides
 from ppocli.engine.reading import reading_settings
 from ppocli.errors import ExitCode, InputError, UsageProblem
 
 if TYPE_CHECKING:
     from ppocli.core.drift_report import DriftReport
-    from ppocli.engine.by_file import Where
+    from ppocli.core.limits import LimitKind
+    from ppocli.engine.where import Where
 
 
 def drift_files(
@@ -64,6 +64,8 @@ def drift_files(
     """
     from ppocli.io.source import expand
 
+    if options is not None and options.limits and skip_bad:
+        raise UsageProblem("a gate judges every file, so limits take no --skip-bad")
     files, skipped = expand(paths)
     run = DriftRun(
         options or DriftOptions(),
@@ -98,6 +100,8 @@ def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftRep
     old_log_probs, rollout_log_probs, mask, ... : array-like
         Arrays by role, as for `evaluate`.
     columns : mapping of role to column name
+    max, min : mapping of metric to number
+        Limits, such as `max={"diff_abs_p99": 0.2}`; `checks` of the report says how each ended.
     threads, chunk_rows, allow_empty, skip_bad, progress : as in `evaluate_files`
     **settings
         The fields of `DriftOptions` and `ReadOptions`.
@@ -123,10 +127,14 @@ def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftRep
             chosen[name] = (chosen[name],)
         elif name in chosen:
             chosen[name] = tuple(chosen[name])
+    bounds: tuple[LimitKind, ...] = ("max", "min")
+    for kind in bounds:
+        pairs = [f"{name}={float(value)!r}" for name, value in (settings.pop(kind, None) or {}).items()]
+        chosen["limits"] = (*chosen.get("limits", ()), *drift_limits(kind, kind, pairs))
     options = DriftOptions(**chosen)
     reading_names = {one.name for one in fields(ReadOptions)}
     reading = ReadOptions(**{name: settings.pop(name) for name in list(settings) if name in reading_names})
-    known = {"threads", "chunk_rows", "allow_empty", "skip_bad", "progress"}
+    known = {"threads", "chunk_rows", "allow_empty", "skip_bad", "progress", *bounds}
     if unknown := set(settings) - known:
         choose("setting", min(unknown), sorted(names | reading_names | known | set(ROLES)))
     if source is not None:
@@ -194,7 +202,7 @@ def _drift(
         one = summarise_pair(totals, plan, NO_CAPS)
         others.append(Versus(plan.name, plan.a, plan.b, one.metrics, one.nulls))
     code = ExitCode.OK if main.n_tokens or allow_empty else ExitCode.EMPTY
-    findings, told = find(main, main_plan, whole, passes.sample, run.inputs, floor)
+    findings, told = find(main, main_plan, whole, passes.sample, run.inputs, floor, pair.first_bad())
     texts = {code: text for text, code in run.coders["step"].codes.items()}
     report = DriftReport(
         settings={**options.settings(full=run.full), **reading_settings(run.reading)},
@@ -226,30 +234,33 @@ def _drift(
         },
     )
     found: DriftReport = with_token_ids(report, pair.openers())
+    if options.limits:
+        from ppocli.engine.drift_gate import judged
+
+        return judged(found, options.limits, allow_empty=allow_empty)
     return found
 
 
 def read_floor(path: str, options: DriftOptions, run: DriftRun) -> dict[str, Any]:
-    """Return the path and the metrics of a noise floor: of a saved report, or of a file compared now.
+    """Return the path and the metrics of a noise floor: of a saved report (.json), or of data compared now.
 
     Raises
     ------
     InputError
         Neither.
     """
-    if not Path(path).is_file():
-        raise InputError("no such file", where=path)
-    with Path(path).open("rb") as file:
-        head = file.read(1)
-    if head == b"{":
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-            kind, metrics = document["kind"], document["metrics"]
-        except (ValueError, KeyError, UnicodeDecodeError):
-            raise InputError("not a report of ppocli", where=path) from None
-        if kind != "drift":
-            raise InputError(f"a report of kind '{kind}', not 'drift'", where=path)
-        return {"path": path, "metrics": metrics}
-    plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=())
-    report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
-    return {"path": path, "metrics": dict(report.metrics)}
+    if not saved.is_saved_report(path):
+        plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=(), limits=())
+        report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
+        return {"path": path, "metrics": dict(report.metrics)}
+    document = saved.parse(path)
+    kind, metrics = document.get("kind"), document.get("metrics")
+    if document.get("tool") != "ppocli" or not isinstance(metrics, dict):
+        raise InputError("not a report of ppocli", where=path)
+    if kind != "drift":
+        raise InputError(f"a report of kind '{kind}', not 'drift'", where=path)
+    for name in FLOOR_METRICS:
+        value = metrics.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise InputError(f"damaged report: {name} is {value!r}", where=path)
+    return {"path": path, "metrics": metrics}

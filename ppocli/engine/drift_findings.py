@@ -28,9 +28,13 @@ def find(
     sample: Sample,
     inputs: Sequence[InputReport],
     floor: Mapping[str, Any],
+    bad_b: str = "",
 ) -> tuple[tuple[Finding, ...], dict[str, Any]]:
-    """Return the findings, errors first, and what is told about the noise floor."""
-    found = [*_missing_values(totals, plan), *_filled(totals), *_empty_files(inputs)]
+    """Return the findings, errors first, and what is told about the noise floor.
+
+    `bad_b`: where side b stands in files of its own, the place of its first value that is no finite number.
+    """
+    found = [*_missing_values(totals, plan, bad_b), *_filled(totals), *_empty_files(inputs)]
     told: dict[str, Any] = {}
     at_floor = False
     if floor:
@@ -38,6 +42,10 @@ def find(
         told = {"path": floor["path"], "times": times, "metrics": _known(floor["metrics"], times)}
         at_floor = bool(times) and max(times.values()) <= AT_FLOOR
         found += _floor(times, at_floor)
+        if floor["metrics"].get("diff_abs_max") == 0.0:
+            size = summary.metrics["diff_abs_max"]
+            what = "and so is the difference" if size == 0.0 else "the difference is not"
+            found.append(RULES["PPO510"].found(1, f"the noise floor is exactly 0, {what}"))
     if not at_floor and not plan.real and totals.n_tokens:
         heavy = heavy_sequences(totals, sample.paths, TOP_SHARE)
         placeholders = {float(name.partition("=")[2]) for name in totals.suspects}
@@ -52,12 +60,14 @@ def _plural(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _missing_values(totals: PairTotals, plan: PairPlan) -> Iterator[Finding]:
+def _missing_values(totals: PairTotals, plan: PairPlan, bad_b: str) -> Iterator[Finding]:
     """PPO101, one finding for each side."""
     for side, label in enumerate((plan.a, plan.b)):
         counts = totals.counts[side]
         if counts.any():
             what = ", ".join(f"{int(n):,} {kind}" for n, kind in zip(counts, KINDS, strict=True) if n)
+            if side == 1 and bad_b:
+                what += f", the first at {bad_b}"
             message = f"{label} at valid tokens: {what}; metrics that need them are null"
             yield RULES["PPO101"].found(int(counts.sum()), message, totals.first_bad.get(side))
 
@@ -94,5 +104,5 @@ def _floor(times: Mapping[str, float], at_floor: bool) -> Iterator[Finding]:
         return
     name = max(times, key=lambda one: times[one])
     said = ", ".join(f"{key} {value:.3g}" for key, value in times.items())
-    what = "within" if at_floor else f"above, {name} the most,"
-    yield RULES["PPO510"].found(1, f"the difference is {what} the noise floor; times the floor: {said}")
+    what = "within the noise floor" if at_floor else f"above the noise floor, {name} the most"
+    yield RULES["PPO510"].found(1, f"the difference is {what}; times the floor: {said}")

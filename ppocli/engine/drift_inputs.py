@@ -105,6 +105,10 @@ class OneSide:
         """Return the reports of inputs that stand beside those read."""
         return []
 
+    def first_bad(self) -> str:
+        """Return where the first value of side b that is no finite number stands, if in a file of its own."""
+        return ""
+
     def openers(self) -> dict[str, Callable[[], Reader]]:
         """Return how each input is opened again."""
         return {path: self._opener(path) for path in self.paths}
@@ -216,11 +220,11 @@ class TwoSides(OneSide):
         for index, path in enumerate(self.paths):
             reader, keys = self._open_side(path, 0, tuple(names_a.values()))
             try:
-                if index == 0 and self.run.full and self.a == DEFAULT_A:
-                    names_a |= {
-                        role: role for role in ("log_probs", "advantages") if role in reader.report.columns
-                    }
-                beside = Beside(reader, names_a, self.stream, self.run.options.key, keys, self.run.coders)
+                names = dict(names_a)
+                if self.run.full and self.a == DEFAULT_A:
+                    more = {"log_probs", "advantages"} & set(reader.report.columns)
+                    names |= {role: role for role in sorted(more)}
+                beside = Beside(reader, names, self.stream, self.run.options.key, keys, self.run.coders)
                 yield index, beside
                 if beside.n_mask_differs:
                     self.run.notes.append(
@@ -245,10 +249,13 @@ class TwoSides(OneSide):
         return {"a": self.a}
 
     def sides(self, names: Mapping[str, str]) -> tuple[Sides, ...]:
-        """Return the comparison of log-probs, then that of each further role."""
+        """Return the comparison of log-probs, those with a third policy, then that of each further role."""
         same = self.a == self.b
         a, b = (f"{self.a} of a", f"{self.b} of b") if same else (self.a, self.b)
         out = [Sides("mismatch", a, b, "a", "b")]
+        if (self.a, self.b) == (DEFAULT_A, DEFAULT_B) and "log_probs" in names:
+            out.append(Sides("update", "log_probs", a, "log_probs", "a"))
+            out.append(Sides("staleness", "log_probs", b, "log_probs", "b"))
         for role in self.run.options.roles:
             real = ROLES[role].kind != "log_prob"
             out.append(Sides(role, f"{role} of a", f"{role} of b", f"a:{role}", f"b:{role}", real))
@@ -256,14 +263,25 @@ class TwoSides(OneSide):
 
     def finish(self) -> list[InputReport]:
         """Refuse what is left of side b, and return its reports."""
+        from ppocli.engine.pair_source import two_places
+
         left = self.stream.take(1) if self.stream is not None else None
         if left is not None:
             raise InputError(
                 f"side a ends, and side b goes on at token {left.first_token:,} of '{left.path}'",
-                where=f"{self.paths[-1]}, its end\n{left.path}, token {left.first_token}",
+                where=two_places(f"{self.paths[-1]}, its end", f"{left.path}, token {left.first_token}"),
                 hint="both sides must hold the same tokens in the same order",
             )
-        return [without_positions(one) for one in self.stream.reports] if self.stream is not None else []
+        if self.stream is None:
+            return []
+        both = zip(self.stream.reports, self.stream.tallies, strict=True)
+        return [without_positions(tally.entered(one, self.stream.names)) for one, tally in both]
+
+    def first_bad(self) -> str:
+        """Return where the first value of side b that is no finite number stands."""
+        both = zip(self.stream.reports, self.stream.tallies, strict=True) if self.stream is not None else ()
+        found = ((one.path, tally.first_bad) for one, tally in both if tally.first_bad is not None)
+        return next((f"token {token:,} of '{path}'" for path, token in found), "")
 
     def openers(self) -> dict[str, Callable[[], Reader]]:
         """Return how files of side a are opened again."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.report import ColumnReport, Group, InputReport
+from ppocli.core.report import Group, InputReport
+from ppocli.core.roles import ROLES
 from ppocli.core.spec import LossSpec
 from ppocli.engine.drift_inputs import DriftRun, OneSide, Sides, TwoSides, without_positions
 from ppocli.engine.reading import chunk_tokens_for
@@ -64,6 +65,7 @@ class PairPasses:
         self.totals: list[PairTotals] = []
         self.groups: list[Group] = []
         self.without_sequences: list[str] = []
+        self.n_read = self.n_with_loss = 0
 
     @property
     def sample(self) -> Any:
@@ -86,7 +88,12 @@ class PairPasses:
     def finish(self) -> None:
         """Settle what all inputs decide."""
         if not self.plans:
-            self.plan(self.pair.sides({}), loss=False)
+            self.plan(self.pair.sides({}))
+        if 0 < self.n_with_loss < self.n_read:
+            self.run.notes.append(
+                f"log_probs and advantages are in {self.n_with_loss:,} of {self.n_read:,} files: the change "
+                f"of the loss is that of their tokens"
+            )
         self.run.inputs += self.pair.finish()
         if self.run.notes and self.run.inputs:
             first = self.run.inputs[0]
@@ -104,8 +111,8 @@ class PairPasses:
             return own
         return problem
 
-    def plan(self, sides: Sequence[Sides], *, loss: bool) -> None:
-        """Settle the comparisons; further files may add some, and the first says whether there is a loss."""
+    def plan(self, sides: Sequence[Sides]) -> None:
+        """Settle the comparisons; further files may add some."""
         from ppocli.core.drift_metrics import CORRECTIONS
         from ppocli.engine.pair_totals import PairPlan, PairTotals
 
@@ -114,10 +121,9 @@ class PairPasses:
         for one in sides:
             if any(plan.name == one.name for plan in self.plans):
                 continue
-            rules = (*options.caps.rules(), *CORRECTIONS) if not self.plans else ()
-            plan = PairPlan(
-                one.name, one.a, one.b, one.key_a, one.key_b, spec, one.real, rules, loss and not self.plans
-            )
+            main = not self.plans
+            rules = (*options.caps.rules(), *CORRECTIONS) if main else ()
+            plan = PairPlan(one.name, one.a, one.b, one.key_a, one.key_b, spec, one.real, rules, loss=main)
             self.plans.append(plan)
             self.totals.append(PairTotals.of(plan))
 
@@ -129,8 +135,11 @@ class PairPasses:
 
         run = self.run
         report = source.report
+        by_step = run.options.by == "step"
+        if by_step and not isinstance(self.pair, TwoSides) and "step" not in report.columns:
+            raise _no_step(report.path)
         names = dict(source.names)
-        self.plan(self.pair.sides(names), loss=has_loss(names))
+        self.plan(self.pair.sides(names))
         worst, sampler = WorstPairs(run.options.worst), Sampler(self.sampler.n_blocks)
         files = []
         for k, plan in enumerate(self.plans):
@@ -141,10 +150,12 @@ class PairPasses:
             files.append(
                 (plan.name, FileComparison(
                     report.path, own, self.work, worst=worst if first else None,
-                    sample=sampler if first else None, steps=first and run.options.by == "step",
+                    sample=sampler if first else None, steps=first and by_step,
                 ))
             )  # fmt: skip
         for span in spans_of(source, run.chunk_tokens, run.progress.advance):
+            if by_step and "step" not in span.arrays:
+                raise _no_step(report.path)
             for _, one in files:
                 one.add(span)
         report = source.report
@@ -155,7 +166,7 @@ class PairPasses:
 
     def enter(self, index: int, part: PairPart) -> None:
         """Add the next input, in order."""
-        self.plan(self.pair.sides(part.names), loss=has_loss(part.names))
+        self.plan(self.pair.sides(part.names))
         self.worst.merge(part.worst)
         self.sampler.merge(part.sampler)
         for plan, mine in zip(self.plans, self.totals, strict=True):
@@ -163,15 +174,16 @@ class PairPasses:
             if totals is None:
                 continue
             if mine is self.totals[0]:
-                self._enter(part.report, totals)
+                self._enter(part, totals)
             mine.merge(totals)
         self.totals[0].file_order[part.report.path] = index
+        self.n_read, self.n_with_loss = self.n_read + 1, self.n_with_loss + has_loss(part.names)
 
-    def _enter(self, report: InputReport, totals: PairTotals) -> None:
+    def _enter(self, part: PairPart, totals: PairTotals) -> None:
         """Note what the main comparison found in one input."""
         from ppocli.engine.pair_metrics import summarise_pair
 
-        main = self.totals[0]
+        main, report = self.totals[0], part.report
         if totals.n_tokens:
             if not totals.has_sequences:
                 self.without_sequences.append(report.path)
@@ -179,8 +191,8 @@ class PairPasses:
                 main.no_sequences = totals.no_sequences
             main.has_sequences |= totals.has_sequences
         options = self.run.options
-        report = without_positions(report)
-        self.run.inputs.append(_with_counts(report, totals, self.pair.a, self.pair.b))
+        counted = replace(_with_counts(part, self.plans), tokens=totals.n_tokens, masked=totals.n_masked)
+        self.run.inputs.append(without_positions(counted))
         if options.by == "file" and len(self.pair.paths) > 1:
             one = summarise_pair(totals, self.plans[0], options.caps)
             self.groups.append(Group({"file": report.path}, one.metrics, one.nulls))
@@ -294,6 +306,15 @@ def spans_of(
     yield from assembler.finish()
 
 
+def _no_step(path: str) -> InputError:
+    """Build the error for an input without steps."""
+    return InputError(
+        "no column for step, which --by step needs",
+        where=path,
+        hint="--col step=COLUMN takes any column of whole numbers or text",
+    )
+
+
 def has_loss(names: Mapping[str, str]) -> bool:
     """Tell whether an input has the columns of the loss that corrections are tried on."""
     from ppocli.engine.pairs import LOSS_ARRAYS
@@ -302,18 +323,20 @@ def has_loss(names: Mapping[str, str]) -> bool:
 
 
 def _is_there(plan: PairPlan, source: Inside | Beside) -> bool:
-    """Tell whether an input has both columns of a comparison."""
-    from ppocli.engine.pair_source import Inside
-
-    return not isinstance(source, Inside) or {plan.key_a, plan.key_b} <= set(source.names)
+    """Tell whether an input has both columns of a comparison; what side b is asked for it must have."""
+    return {plan.key_a, plan.key_b} <= {*source.names, "b", *(f"b:{name}" for name in ROLES)}
 
 
-def _with_counts(report: InputReport, totals: PairTotals, a: str, b: str) -> InputReport:
-    """Enter what was counted into an input's report."""
-    columns: dict[str, ColumnReport] = {}
-    for role, column in report.columns.items():
-        columns[role] = column
-        if role in (a, b):
-            null, nan, posinf, neginf = (int(n) for n in totals.counts[(a, b).index(role)])
-            columns[role] = replace(column, n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf)
-    return replace(report, tokens=totals.n_tokens, masked=totals.n_masked, columns=columns)
+def _with_counts(part: PairPart, plans: Sequence[PairPlan]) -> InputReport:
+    """Return the report of an input with what was counted in each of its columns that is compared."""
+    report, columns = part.report, dict(part.report.columns)
+    for plan in plans:
+        totals = part.totals.get(plan.name)
+        for side, key in enumerate((plan.key_a, plan.key_b) if totals is not None else ()):
+            role = part.names.get(key)
+            if totals is not None and role in columns:
+                null, nan, posinf, neginf = (int(n) for n in totals.counts[side])
+                columns[role] = replace(
+                    columns[role], n_null=null, n_nan=nan, n_posinf=posinf, n_neginf=neginf
+                )
+    return replace(report, columns=columns)

@@ -11,13 +11,13 @@ from ppocli.engine.drift_inputs import DriftRun, OneSide, TwoSides
 from ppocli.errors import InputError, InternalError, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ppocli.core.chunk import ReadOptions
     from ppocli.core.drift_options import DriftOptions
-    from ppocli.engine.by_file import Where
     from ppocli.engine.drift_passes import PairPasses
     from ppocli.engine.pair_totals import PairPlan
+    from ppocli.engine.where import Where
 
 STDIN = "-"
 
@@ -29,8 +29,6 @@ class DriftUnitPlan:
     Attributes
     ----------
     options, reading, chunk_tokens, full : as of `DriftRun`
-    loss : bool
-        The first input of the run has the columns of the loss.
     folder : str
         Where paths begin that are not absolute.
     """
@@ -39,7 +37,6 @@ class DriftUnitPlan:
     reading: ReadOptions
     chunk_tokens: int | None
     full: bool
-    loss: bool
     folder: str = field(default_factory=os.getcwd)
 
     def unit(self, path: str, progress: Progress | None = None, given: Any = None) -> DriftUnit:
@@ -86,7 +83,7 @@ class DriftUnit:
         reader = self.pair.open(self.pair.paths[0])
         try:
             source = Inside(reader, self.pair.names(reader.report))
-            passes.plan(self.pair.sides(source.names), loss=self.plan.loss)
+            passes.plan(self.pair.sides(source.names))
             try:
                 part = passes.read_one(source)
             except InputError as problem:
@@ -119,13 +116,13 @@ def take_all(passes: PairPasses, where: Where) -> None:
     from ppocli.engine.recode import recode_pairs
 
     run, pair = passes.run, passes.pair
-    plan = DriftUnitPlan(run.options, run.reading, run.chunk_tokens, run.full, _first_has_loss(pair))
+    plan = DriftUnitPlan(run.options, run.reading, run.chunk_tokens, run.full)
 
     def plans(names: Mapping[str, str]) -> dict[str, PairPlan]:
-        passes.plan(pair.sides(names), loss=plan.loss)
+        passes.plan(pair.sides(names))
         return {one.name: one for one in passes.plans}
 
-    def n_sampled() -> int:
+    def n_sampled(_: int) -> int:
         return passes.sampler.n_blocks
 
     for index, found in where.results("pairs", plan, list(enumerate(pair.paths)), n_sampled):
@@ -139,25 +136,3 @@ def take_all(passes: PairPasses, where: Where) -> None:
         recode_pairs(part, run.coders)
         passes.enter(index, part)
     passes.finish()
-
-
-def _first_has_loss(pair: OneSide) -> bool:
-    """Tell whether the first input that can be opened has the columns of the loss."""
-    from ppocli.engine.drift_passes import has_loss
-
-    for names in _names(pair):
-        return has_loss(names)
-    return False
-
-
-def _names(pair: OneSide) -> Iterator[dict[str, str]]:
-    """Yield the arrays of each input that can be opened."""
-    for path in pair.paths:
-        try:
-            reader = pair.open(path)
-        except InputError:
-            continue  # said when it is its turn
-        try:
-            yield pair.names(reader.report)
-        finally:
-            reader.close()

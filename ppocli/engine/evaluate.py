@@ -15,7 +15,7 @@ from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.reference import ppo_clip_loss as ppo_clip_loss
 from ppocli.core.report import EvalReport, InputReport, Skipped
 from ppocli.core.roles import MAIN_ROLES, ROLES
-from ppocli.core.spec import LossSpec, check_without_preset, choose
+from ppocli.core.spec import LossSpec, check_by, check_without_preset, choose
 from ppocli.engine.reading import ID_ROLES, ReadAgain, reading_settings, total_bytes
 from ppocli.errors import InputError, UsageProblem
 
@@ -42,6 +42,7 @@ class Run:
     reading: Mapping[str, Any]
     audit: AuditOptions | None = None
     only: Collection[str] | None = None
+    by_group: bool = False  # all is read once more
     inputs: list[InputReport] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     like: Preset | None = None
@@ -111,8 +112,10 @@ def evaluate_files(
     paths : sequence of str
     spec : LossSpec, optional
     options : ReadOptions, optional
-    by : {"file", "total"}
-        Also report each file's metrics in `groups`, when there is more than one file.
+    by : str
+        "file": also report each file's metrics in `groups`, when there is more than one file; "total": do
+        not. "step", or the name of a column of whole numbers or text: report each of its values instead, in a
+        pass of its own.
     worst : int
         How many of the worst tokens to list by |log_ratio| and by |loss|.
     threads : int, optional
@@ -159,9 +162,39 @@ def evaluate_files(
         like=None if like is None else preset(like),
     )
     run.audit, run.only, run.caps = audit, only, caps
+    check_by(by)
+    if by not in ("file", "total"):
+        if engine is not None:
+            raise UsageProblem(f"by {by!r} takes the tokens of all files in one order, in this process")
+        return _by_group(run, by, worst, threads, allow_empty)
     if engine is not None:
         run.engine = engine(run, worst)
     return _evaluate(run, by, worst, threads, allow_empty)
+
+
+def _by_group(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
+    """Evaluate all files, then every group of their tokens in a pass of its own."""
+    from ppocli.core.trend import with_changes
+    from ppocli.engine.by_group import check_column, groups_by
+
+    reading = run.options or ReadOptions()
+    for path in run.paths[:1]:
+        check_column(by, path, reading)
+    run.by_group = True
+    report = _evaluate(run, "total", worst, threads, allow_empty)
+    if not report.metrics["n_tokens"]:
+        return report
+    groups = groups_by(
+        by,
+        [path for _, path in run.unread()],
+        run.spec,
+        reading,
+        threads=threads,
+        chunk_rows=run.chunk_tokens,
+        progress=run.progress,
+        caps=run.caps,
+    )
+    return replace(report, groups=with_changes(groups))
 
 
 def files_run(
@@ -286,6 +319,8 @@ def _evaluate_arrays(
         )
     if others.get("audit") is not None:
         check_audited(spec)
+    if others.get("by", "file") not in ("file", "total"):
+        raise UsageProblem("metrics by group are those of files, not of arrays", hint="by='total'")
     run = Run(
         spec=spec,
         open_readers=[lambda: ArrayReader(arrays, options)],
@@ -310,7 +345,6 @@ def _evaluate_arrays(
 
 def _evaluate(run: Run, by: str, worst: int, threads: int | None, allow_empty: bool) -> EvalReport:
     """Check what was asked for, and report."""
-    choose("by", by, ("file", "total"))
     if run.like is None:
         check_without_preset(run.spec)
     numbers: tuple[tuple[str, Any, int], ...] = (

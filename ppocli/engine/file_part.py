@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ppocli.core.report import InputReport
+    from ppocli.engine.audit_totals import AuditPart
     from ppocli.engine.measures import MeasureTotals
     from ppocli.engine.pair_totals import PairTotals
     from ppocli.engine.totals import Ints, Totals
@@ -38,6 +39,8 @@ class FilePart:
         The trainer against the sampler, where it was compared in the same visit.
     drift_problem : str, optional
         Why it could not be.
+    audit : AuditPart, optional
+        Where it was audited elsewhere.
     """
 
     report: InputReport
@@ -49,3 +52,4 @@ class FilePart:
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drift: PairTotals | None = None
     drift_problem: str | None = None
+    audit: AuditPart | None = None

@@ -106,24 +106,10 @@ def check(
 
 
 def _evaluated(source: Any, by: str, allow_empty: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate files or arrays, and each step of files where limits are judged by step."""
-    from ppocli.engine.evaluate import evaluate, split_settings
+    """Evaluate files or arrays."""
+    from ppocli.engine.evaluate import evaluate
 
-    if by != "step":
-        return evaluate(source, allow_empty=allow_empty, by=by, **settings).to_dict()
-    if source is None:
-        raise UsageProblem("limits are judged by step for files, not for arrays", hint="by='total'")
-    report = evaluate(source, allow_empty=allow_empty, by="total", **settings)
-    if report.metrics["n_tokens"]:
-        from ppocli.engine.by_group import groups_by
-
-        spec, options, others = split_settings(dict(settings))
-        paths = [source] if isinstance(source, (str, os.PathLike)) else source
-        names = ("threads", "chunk_rows", "progress", "caps")
-        run = {name: others[name] for name in names if name in others}
-        groups = groups_by(by, [os.fspath(path) for path in paths], spec, options, **run)
-        report = replace(report, groups=groups)
-    return report.to_dict()
+    return evaluate(source, allow_empty=allow_empty, by=by, **settings).to_dict()
 
 
 def _limits(kind: Any, values: Mapping[str, float], extra: Collection[str]) -> list[Limit]:

@@ -40,7 +40,7 @@ Part of the result, by less than 2^-47 of the mean of |term|. 25 MB of three flo
 turn have 420 tokens each in a window, whose blocks are a fifth full.
 """
 
-BATCH_BLOCKS = 128
+BATCH_BLOCKS = 64
 """Blocks that are evaluated at a time; a matter of memory, never of results."""
 
 OWNER, ROW, SEQUENCE = "owner", "row", "sequence_id"

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ppocli.core.report import EvalReport
+    from ppocli.engine.advantages import AdvantageScopes
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.measures import MeasureSet
+    from ppocli.engine.scales import Scales
     from ppocli.engine.totals import Totals
 
 Document = dict[str, Any]
@@ -122,7 +125,17 @@ class Merging:
         """Return nothing: no advantages are normalised."""
         raise AssertionError("advantages are taken as stored")
 
-    def parts(self, sets: Sequence[MeasureSet]) -> Iterator[tuple[int, FilePart | InputError]]:
+    def scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Fill nothing: no advantages are normalised."""
+        raise AssertionError("advantages are taken as stored")
+
+    def scales(self, scales: Scales) -> None:
+        """Fill nothing: there is no audit."""
+        raise AssertionError("no audit")
+
+    def parts(
+        self, sets: Sequence[MeasureSet], audit: Audit | None
+    ) -> Iterator[tuple[int, FilePart | InputError]]:
         """Yield what was found in each file."""
         entering = Entering(sets, self.caps)
         for index, entry in enumerate(self.entries):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ppocli.core.chunk import Reader
     from ppocli.core.report import InputReport
-from ppocli.engine.pair_source import Piece, Side, pieces_of
+from ppocli.engine.pair_source import Piece, Side, pieces_of, two_places
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class Beside:
             theirs = self._matching(mine)
             columns = {**mine.columns, **_joined_columns([one.columns for one in theirs])}
             mask = self._mask(mine, theirs)
+            _count(theirs, mask)
             ids = {**_joined_ids(theirs), **mine.ids}
             if mine.offsets is not None and "sequence_id" not in mine.ids:
                 ids.pop("sequence_id", None)
@@ -81,7 +82,7 @@ class Beside:
         last = paths[-1].path if paths else "the other side"
         return InputError(
             f"side b ends after {mine.first_token + at:,} tokens of '{mine.path}', side a goes on{rest}",
-            where=f"{mine.path}, token {mine.first_token + at}\n{last}, its end",
+            where=two_places(f"{mine.path}, token {mine.first_token + at}", f"{last}, its end"),
             hint="both sides must hold the same tokens in the same order",
         )
 
@@ -103,10 +104,15 @@ class Beside:
         """Build the error for the first key that differs."""
         ours = _key_text(mine, at, self.keys, self.coders)
         others = _key_text(piece, at_other, self.keys, self.coders)
+        alike = ""
+        if ours == others:
+            alike = "; null is equal to nothing" if "null" in ours else "; one is text, the other a number"
         return InputError(
-            f"the keys differ: {ours} on side a, {others} on side b",
-            where=f"{mine.path}, token {mine.first_token + at}\n"
-            f"{piece.path}, token {piece.first_token + at_other}",
+            f"the keys differ: {ours} on side a, {others} on side b{alike}",
+            where=two_places(
+                f"{mine.path}, token {mine.first_token + at}",
+                f"{piece.path}, token {piece.first_token + at_other}",
+            ),
             hint="both sides must hold the same keys in the same stored order: sort both in the same way, "
             "and leave out what only one side has",
         )
@@ -121,6 +127,16 @@ class Beside:
         self.n_mask_differs += int(np.count_nonzero(mine.mask != other))
         both: NDArray[np.uint8] = mine.mask & other
         return both
+
+
+def _count(theirs: Sequence[Piece], mask: NDArray[np.uint8] | None) -> None:
+    """Count what the other side has, in the file where it has it."""
+    at = 0
+    for one in theirs:
+        if one.tally is not None:
+            part = None if mask is None else mask[at : at + one.n]
+            one.tally.add(one.columns, one.first_token, one.n, part)
+        at += one.n
 
 
 def _joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column]:

@@ -12,6 +12,7 @@ from ppocli.core.report import Place
 from ppocli.engine.pair_totals import CLASSES, TOP, Floats, Ints, PairPlan, PairTotals, TopSequence
 from ppocli.engine.sequences import CLOSED_LIMIT, OPEN_LIMIT
 from ppocli.engine.totals import KeyedTable
+from ppocli.errors import InputError
 from ppocli.kernels import drift_sequence, layout
 from ppocli.kernels.drift_sequence import FIRST_ROW, STATE, N
 from ppocli.kernels.merge import NAN, NEGINF, POSINF
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppocli.engine.span import Span
+
+STEP_LIMIT = 100_000
+"""Steps of a file that are kept apart, at about 300 bytes each."""
 
 P_STORED, P_VALID = PIECE.index("stored"), PIECE.index("valid")
 
@@ -215,14 +219,21 @@ class PairSequences:
         """Add pieces to their steps."""
         codes = span.arrays["step"][starts]
         present = span.arrays.get("step present")
-        steps, places = np.unique(codes, return_inverse=True)
+        found, places = np.unique(codes, return_inverse=True)
+        steps = found.tolist()
         if present is not None:
-            places = np.where(present[starts] == 0, -1, places)
+            places = np.where(present[starts] == 0, len(steps), places)
         known = self.totals.steps
         # Added to what is there, piece by piece: sums must not depend on where spans end.
-        table = np.array([known.get(step, np.zeros(len(CLASSES))) for step in steps.tolist()])
+        rows = [known.get(step, np.zeros(len(CLASSES))) for step in steps]
+        table = np.array([*rows, self.totals.without_step])
         _add_classes(table, places, pieces)
-        known.update({step: row for step, row in zip(steps.tolist(), table, strict=True) if row[0]})
+        known.update({step: row for step, row in zip(steps, table[:-1], strict=True) if row[0]})
+        self.totals.without_step = table[-1].copy()
+        if len(known) > STEP_LIMIT:
+            raise InputError(
+                f"more than {STEP_LIMIT:,} steps, which is all that --by step keeps", where=self.path
+            )
 
     # -------------------------------------------------------------------------------------- closing
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.core.chunk import Chunk, Column, Ids
+from ppocli.engine.pair_tally import Tally
 from ppocli.engine.reading import ID_ROLES
-from ppocli.errors import InputError
+from ppocli.errors import InputError, Lines, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +62,7 @@ class Piece:
     ids: dict[str, Ids]
     offsets: NDArray[np.int64] | None
     first_row: int
+    tally: Tally | None = None
 
 
 @dataclass(slots=True)
@@ -87,13 +89,18 @@ class Side:
     _piece: Piece | None = None
     _at: int = 0
     reports: list[InputReport] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield what is stored, in order."""
         for open_reader, roles in zip(self.open_readers, self.key_roles, strict=True):
             reader = open_reader()
+            tally = Tally()
+            self.tallies.append(tally)
             try:
-                yield from pieces_of(reader, self.names, self.keys, roles, self.chunk_tokens)
+                for piece in pieces_of(reader, self.names, self.keys, roles, self.chunk_tokens):
+                    piece.tally = tally
+                    yield piece
                 self.reports.append(reader.report)
             finally:
                 reader.close()
@@ -181,6 +188,7 @@ def cut(piece: Piece, start: int, stop: int) -> Piece:
          for name, one in piece.ids.items()},
         None,
         piece.first_row,
+        piece.tally,
     )  # fmt: skip
 
 
@@ -233,6 +241,11 @@ def _key(
     raise InputError(f"no column for the key '{key}'", where=path)
 
 
+def two_places(a: str, b: str) -> Lines:
+    """Return where two sides do not fit, a line for each."""
+    return Lines(f"{one_line(a)}\n{one_line(b)}")
+
+
 @dataclass(slots=True)
 class RowLengths:
     """Compares the lengths of rows of two sides, which arrive in portions of different size."""
@@ -265,8 +278,10 @@ class RowLengths:
                 k = int(differ.argmax())
                 raise InputError(
                     f"the lengths differ: {int(lengths[k]):,} tokens on side a, {int(lengths_too[k]):,} on b",
-                    where=f"{path}, row {row + k}, {self.names[0]}\n"
-                    f"{path_too}, row {row_too + k}, {self.names[1]}",
+                    where=two_places(
+                        f"{path}, row {row + k}, {self.names[0]}",
+                        f"{path_too}, row {row_too + k}, {self.names[1]}",
+                    ),
                     hint="both sides must hold the same sequences in the same order; nothing is padded",
                 )
             for queue, (one, first, sizes) in ((mine, mine[0]), (other, other[0])):

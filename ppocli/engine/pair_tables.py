@@ -48,11 +48,15 @@ def by_position(totals: PairTotals) -> tuple[Part, ...]:
 
 
 def by_step(totals: PairTotals, names: Mapping[int, str]) -> tuple[Part, ...]:
-    """Return one part for each step, in order; a step that is text has no number and is left out."""
-    return tuple(_part(totals.steps[step], step=step) for step in sorted(totals.steps) if step not in names)
+    """Return one part for each step, in order: text after numbers, the tokens without a step last."""
+    steps = sorted(totals.steps, key=lambda one: (one in names, names.get(one, ""), one))
+    parts = [_part(totals.steps[one], step=names.get(one, one)) for one in steps]
+    return tuple([*parts, _part(totals.without_step)] if totals.without_step[0] else parts)
 
 
-def _part(row: Floats, low: int | None = None, high: int | None = None, step: int | None = None) -> Part:
+def _part(
+    row: Floats, low: int | None = None, high: int | None = None, step: int | str | None = None
+) -> Part:
     n = int(row[0])
     mean, size, k3 = (row[1] + row[2]) / n, row[3] / n, row[4] / n
     return Part(n, _finite(mean), _finite(size), low, high, _finite(k3), step)

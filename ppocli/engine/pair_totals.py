@@ -153,7 +153,7 @@ class PairTotals:
         Smallest and largest sum of differences over a sequence.
     classes : (n_classes, 5) float64
         By position.
-    steps : mapping of step to (5,) float64
+    steps : mapping of step to (5,) float64; without_step : (5,) float64
     n_rows, n_files, n_tokens, n_masked, n_positive : int
     n_tokens_in_sequences : int
     """
@@ -178,6 +178,7 @@ class PairTotals:
     top: list[TopSequence] = field(default_factory=list)
     classes: Floats = field(default_factory=lambda: _zeros(len(POSITIONS), len(CLASSES)))
     steps: dict[int, Floats] = field(default_factory=dict)
+    without_step: Floats = field(default_factory=lambda: _zeros(len(CLASSES)))
     has_sequences: bool = False
     no_sequences: str | None = None
     n_rows: int = 0
@@ -250,6 +251,7 @@ class PairTotals:
             _add_class(mine, row)
         for step, row in other.steps.items():
             self.add_step(step, row)
+        _add_class(self.without_step, other.without_step)
         for name, (count, where) in other.suspects.items():
             self.add_suspect(name, count, where)
         for name in ("n_rows", "n_files", "n_tokens", "n_masked"):
@@ -301,5 +303,6 @@ def class_table(totals: PairTotals) -> Floats:
         for k in range(n_bounds)
     ]
     rows = np.array([whole, *below, [0.0, 0.0, 0.0]])
-    table: Floats = rows[:-1] - rows[1:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        table: Floats = rows[:-1] - rows[1:]
     return table

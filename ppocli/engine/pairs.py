@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.drift_partials import EXTREMES, FLAG_NAN, FLAG_NEGINF, FLAG_POSINF, PIECE, SUM, SUMS
+from ppocli.core.formats import PLACEHOLDERS
 from ppocli.core.report import Place
 from ppocli.engine.blocks import NOTHING, stored, widened
 from ppocli.engine.dirty import kinds_of
@@ -33,9 +34,6 @@ BIG = 300.0
 
 FILLED = -2.0
 """A log-prob of exactly 0 opposite one below this was filled in: both cannot be of one token."""
-
-SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0)
-"""Values that frameworks and engines write where there is no log-prob."""
 
 FAR = 20.0
 """A placeholder is further than this from the log-prob opposite, in nats; +1 is one at any distance."""
@@ -65,7 +63,8 @@ class PairBlocks:
         self._run(every, self.mask, self.bad)
         again = np.flatnonzero(self.bad)
         if again.size:
-            self._run(again, self._finite(again, self.columns), np.zeros(self.n, dtype=np.int64))
+            mask, bad = self._finite(again, self.columns), np.zeros(self.n, dtype=np.int64)
+            self._run(again, mask, bad, finite=True)
         self._count_rare()
         if self.has_loss:
             self._run_losses(every)
@@ -87,12 +86,12 @@ class PairBlocks:
         valid = self.mask[start:stop] != 0 if self.mask.size else np.ones(stop - start, dtype=np.bool_)
         return a, b, valid
 
-    def _run(self, wanted: Ints, mask: NDArray[np.uint8], bad: Ints) -> None:
+    def _run(self, wanted: Ints, mask: NDArray[np.uint8], bad: Ints, *, finite: bool = False) -> None:
         """Compare the two columns over some blocks."""
         drift.evaluate_pairs(
             self.work.pairs, self.columns, mask, self.span.n_tokens, wanted, self.cut.starts,
             self.cut.block_pieces, self.plan.token_rules(), self.sums, self.by_rule, self.moments,
-            self.extremes, self.pieces, bad,
+            self.extremes, self.pieces, bad, finite=finite,
         )  # fmt: skip
 
     def _run_losses(self, every: Ints) -> None:
@@ -165,7 +164,11 @@ class FileComparison:
         self.cut: PairCut | None = None
 
     def add(self, span: Span) -> None:
-        """Evaluate a span and add it to the totals."""
+        """Evaluate a span and add it to the totals; differences may leave the range of float64."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(span)
+
+    def _add(self, span: Span) -> None:
         totals = self.totals
         if self.sequences is None:
             self.sequences = PairSequences.for_span(self.path, span, self.plan, totals, self.steps)
@@ -274,9 +277,9 @@ class FileComparison:
             for label, mine, other in ((self.plan.a, a, b), (self.plan.b, b, a)):
                 self._add_suspect(f"{label}=0", (mine == 0.0) & (other < FILLED) & valid, blocks, start)
                 self._add_suspect(f"{label}=1", (mine == 1.0) & valid, blocks, start)
-                for sentinel in SENTINELS if far[block] else ():
-                    hit = (mine == sentinel) & (np.abs(a - b) > FAR) & valid
-                    self._add_suspect(f"{label}={sentinel:.12g}", hit, blocks, start)
+                for value in PLACEHOLDERS if far[block] else ():
+                    hit = (mine == value) & (np.abs(a - b) > FAR) & valid
+                    self._add_suspect(f"{label}={value:.17g}", hit, blocks, start)
 
     def _add_suspect(self, name: str, hit: NDArray[np.bool_], blocks: PairBlocks, start: int) -> None:
         """Enter what was hit."""

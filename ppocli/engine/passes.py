@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,6 +76,8 @@ class Passes:
     reads_ahead: bool = False
     statistics_of: Callable[[], Totals] | None = None
     """Returns the statistics of the advantages where they are collected elsewhere."""
+    scopes_of: Callable[[AdvantageScopes], dict[str, Any]] | None = None
+    """Fills the scopes of the advantages, where they are collected elsewhere; returns what to echo."""
     several: bool = False
     """There are other inputs, whose ids may be the same."""
 
@@ -124,29 +125,40 @@ class Passes:
                     f"no loss to audit: {settings['adv_norm_note']}",
                     hint="--adv-norm none audits the advantages as stored",
                 )
-            self.audit.prepare(run, self._spans)
+            self.find_scales(run)
         return settings
+
+    def find_scales(self, run: Inputs) -> None:
+        """Make the first pass of an audit, if it needs one."""
+        if self.audit is not None:
+            self.audit.prepare(run, self._spans)
 
     def _collect_scopes(self, run: Inputs) -> dict[str, Any]:
         """Read the advantages once for the statistics of every scope; return what to echo."""
         self.scopes = scopes = AdvantageScopes(self.spec)
+        if self.scopes_of is not None:
+            return self.scopes_of(scopes)
+        base_row = 0
         for _, reader in run.readers():
-            report = reader.report
-            wanted = frozenset(("advantages", *IDS)) - _ids_without_use(report)
-            by_row = report.layout not in ("flat", "packed")
+            path = reader.report.path
             try:
-                if scopes.spec.adv_norm_unit == "token":
-                    for _ in scopes.through(self._spans(reader, wanted), report.path, collect=True):
-                        pass
-                else:
-                    self._collect_sequences(reader, scopes, wanted, by_row=by_row)
+                scopes.merge(*self.read_scopes(reader, base_row).moments(), path)
             except InputError as problem:
-                run.skip(report.path, problem)
+                run.skip(path, problem)
                 raise ReadAgain from problem
-            scopes.base_row += report.rows
-        settings = scopes.finish()
-        scopes.base_row = 0
-        return settings
+            base_row += reader.report.rows
+        return scopes.finish()
+
+    def read_scopes(self, reader: Reader, base_row: int) -> AdvantageScopes:
+        """Return the scopes of one input, before which there are so many rows."""
+        scopes, report = AdvantageScopes(self.spec, base_row), reader.report
+        wanted = frozenset(("advantages", *IDS)) - _ids_without_use(report)
+        if self.spec.adv_norm_unit == "token":
+            for _ in scopes.through(self._spans(reader, wanted), report.path, collect=True):
+                pass
+        else:
+            self._collect_sequences(reader, scopes, wanted, by_row=report.layout not in ("flat", "packed"))
+        return scopes
 
     def _collect_sequences(
         self, reader: Reader, scopes: AdvantageScopes, wanted: frozenset[str], *, by_row: bool
@@ -159,7 +171,6 @@ class Passes:
                 where=report.path,
                 hint="--col sequence_id=COLUMN says which tokens belong together; or --adv-norm-unit token",
             )
-        before = deepcopy(scopes.table)
         for hold in (False, True):
             windows = Windows(report.path, not by_row, hold, scopes.of_window)
             try:
@@ -167,7 +178,7 @@ class Passes:
                 for _ in windows.through(spans):
                     pass
             except Interleaved:
-                scopes.table = deepcopy(before)
+                scopes.table = AdvantageScopes(self.spec).table
                 continue
             return
 

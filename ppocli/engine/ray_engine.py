@@ -16,7 +16,7 @@ from ppocli.errors import InputError, InternalError, Lines, PpoCliError, UsagePr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ppocli.engine.by_file import Plan
+    from ppocli.engine.where import Plan
 
 Json = Any
 
@@ -80,9 +80,15 @@ class Cluster:
         return {"engine": "ray", "units": len(self.seconds), "peak_worker_bytes": self.peak_bytes}
 
     def results(
-        self, task: str, plan: Plan, inputs: Sequence[tuple[int, str]], given: Callable[[], Json]
+        self,
+        task: str,
+        plan: Plan,
+        inputs: Sequence[tuple[int, str]],
+        given: Callable[[int], Json],
+        *,
+        one_by_one: bool = False,
     ) -> Iterator[tuple[int, Json | InputError]]:
-        """Yield what a task gives for each input, in order; see `by_file.Where`.
+        """Yield what a task gives for each input, in order; see `where.Where`.
 
         Raises
         ------
@@ -93,21 +99,25 @@ class Cluster:
         remote = ray.remote(num_cpus=self.threads, max_retries=RETRIES, name="ppocli")(work)
         shared = ray.put(plan)
         slots = max(int(ray.cluster_resources().get("CPU", 1)) // self.threads, 1)
+        most = 1 if one_by_one else AHEAD * slots
         waiting: deque[tuple[int, str, Any]] = deque()
-        left = iter(inputs)
+        left, last, reference = iter(inputs), object(), None
         try:
             while True:
-                while len(waiting) < AHEAD * slots and (one := next(left, None)) is not None:
-                    waiting.append((*one, remote.remote(task, shared, one[1], given(), self.threads)))
+                while len(waiting) < most and (one := next(left, None)) is not None:
+                    told = given(one[0])
+                    if told is not last:  # put into the store once, however many units it is told
+                        last, reference = told, ray.put(told)
+                    waiting.append((*one, remote.remote(task, shared, one[1], reference, self.threads)))
                 if not waiting:
                     return
-                index, path, reference = waiting[0]
-                found = self._result(reference, path)
+                index, path, awaited = waiting[0]
+                found = self._result(awaited, path)
                 waiting.popleft()
                 yield index, found
         finally:
-            for _, _, reference in waiting:
-                ray.cancel(reference)
+            for _, _, awaited in waiting:
+                ray.cancel(awaited)
 
     def _result(self, reference: Any, path: str) -> Json | InputError:
         """Wait for a unit, and return its result or what is wrong with its input."""

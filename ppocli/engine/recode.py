@@ -26,9 +26,7 @@ def recode(part: FilePart, coders: Mapping[str, IdCoder]) -> None:
         part.ids = _replaced(part.ids, codes["sequence_id"])
     groups = part.totals.groups
     if groups is not None and groups.n:
-        keys = groups.keys[: groups.n]
-        keys[:, 0] = _replaced(keys[:, 0].copy(), codes["step"])
-        keys[:, 1] = _replaced(keys[:, 1].copy(), codes["group_id"])
+        groups.keys[: groups.n] = _of_groups(groups.keys[: groups.n], codes)
         groups.slots[:] = -1
         sequence.rebuild(groups.slots, groups.keys, groups.n)
 
@@ -47,9 +45,21 @@ def recode_pairs(part: PairPart, coders: Mapping[str, IdCoder]) -> None:
         labels[:, 1] = _replaced(labels[:, 1].copy(), codes["sequence_id"])
 
 
+def recoded(keys: Ints, texts: Mapping[str, Sequence[str]], coders: Mapping[str, IdCoder]) -> Ints:
+    """Return keys of groups, (n, 2), with the codes of the run for texts of one input."""
+    return _of_groups(keys, {role: _codes(texts.get(role, ()), coders[role]) for role in coders})
+
+
 def texts_of(coders: Mapping[str, IdCoder]) -> dict[str, tuple[str, ...]]:
     """Return the texts that were coded, by role, in the order of their codes."""
     return {role: tuple(coder.codes) for role, coder in coders.items() if coder.codes}
+
+
+def _of_groups(keys: Ints, codes: Mapping[str, Ints]) -> Ints:
+    """Return keys of groups with the run's codes."""
+    return np.column_stack(
+        [_replaced(keys[:, k].copy(), codes[role]) for k, role in enumerate(("step", "group_id"))]
+    )
 
 
 def _codes(texts: Sequence[str], coder: IdCoder) -> Ints:

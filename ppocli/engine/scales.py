@@ -136,8 +136,14 @@ class Scales:
             merged[:, : before.largest.shape[1]] = before.largest
             merged[:, ids] = np.maximum(merged[:, ids], most)
             self.files[path] = FileScales(None, merged)
-        if sum(one.largest.shape[1] for one in self.files.values()) > SEQUENCE_LIMIT:
-            self.reason, self.files = f"more than {SEQUENCE_LIMIT:,} sequences", {}
+        self.reason = too_many(sum(one.largest.shape[1] for one in self.files.values()))
+        if self.reason:
+            self.files = {}
+
+
+def too_many(n_sequences: int) -> str | None:
+    """Return why there are no scales for so many sequences, or None."""
+    return f"more than {SEQUENCE_LIMIT:,} sequences" if n_sequences > SEQUENCE_LIMIT else None
 
 
 def _runs_of(span: Span) -> tuple[Ints, Ints, bool] | None:

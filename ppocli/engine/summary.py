@@ -102,10 +102,18 @@ class Summary:
     places: dict[str, Place] = field(default_factory=dict)
     _bad: dict[str, str] = field(default_factory=dict)
     _reached: Ints | None = None
+    _is_clean: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Looked at once: of thousands of groups, each of whose metrics would look at its own counts.
+        of = self.totals
+        self._is_clean = not (of.nonfinite.any() or of.terms.any() or of.column_counts.any())
 
     def total(self, name: str) -> float:
         """Return a sum over the finite tokens of its selection; infinite or NaN where it overflows."""
         which = SUM[name]
+        if self._is_clean:
+            return float(self.totals.hi[which] + self.totals.lo[which])
         overflow = nonfinite_of(add_tallies(self.totals.nonfinite[which]))
         return float(overflow) if overflow else float(self.totals.hi[which] + self.totals.lo[which])
 
@@ -118,6 +126,8 @@ class Summary:
 
         Where the quantity called `constant` does not vary no sum is taken, and none overflows.
         """
+        if self._is_clean:
+            return CLEAN
         if constant is not None and self.is_constant(constant):
             return self.left_out(name)
         which = SUM[name]
@@ -125,7 +135,7 @@ class Summary:
 
     def left_out(self, name: str) -> Tally:
         """Return how many terms of tokens left out are not finite: what an extreme would see of them."""
-        return add_tallies(self.totals.terms[SUM[name]])
+        return CLEAN if self._is_clean else add_tallies(self.totals.terms[SUM[name]])
 
     def extreme(self, name: str) -> tuple[float, float]:
         """Return the smallest and largest value of a quantity."""
@@ -145,7 +155,7 @@ class Summary:
         if constant is not None and self.is_constant(constant):
             return self.extreme(constant)[0]
         which = SUM[name]
-        if self.totals.nonfinite[which].any():
+        if not self._is_clean and self.totals.nonfinite[which].any():
             return self.total(name)
         return float(self.totals.hi[which] / n + self.totals.lo[which] / n)
 
@@ -156,7 +166,7 @@ class Summary:
             return math.nan
         if constant is not None and self.is_constant(constant):
             return 0.0
-        if self.totals.nonfinite[SUM[name]].any():
+        if not self._is_clean and self.totals.nonfinite[SUM[name]].any():
             return math.nan
         high_part, low_part = self.totals.m2[MOMENTS.index(name)]
         return max(float(high_part + low_part), 0.0) / (n - ddof)
@@ -265,6 +275,8 @@ class Summary:
 
     def bad_values(self, roles: Sequence[str]) -> str:
         """Say which values are not finite in these columns, or nothing."""
+        if self._is_clean:
+            return ""
         return "; ".join(said for role in roles if (said := self._bad_in(role)))
 
     def _bad_in(self, role: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppocli.core.formats import PLACEHOLDERS
 from ppocli.core.partials import EXTREMES, SUM
 from ppocli.engine.blocks import stored, widened_half
 
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
     from ppocli.engine.blocks import Blocks
     from ppocli.engine.totals import Totals
 
-SENTINELS = (-1e9, -1e6, -1e5, -1e4, -9999.0, -1000.0, -999.0, -100.0)
-"""Values that frameworks and engines write where there is no log-prob."""
-
 ONE_IN_BFLOAT16 = 0x3F80
 """+1 is a placeholder too; it is looked for wherever a log-prob is positive."""
 
-NEAREST = max(SENTINELS)
+NEAREST = max(PLACEHOLDERS)
 
 ZERO, UNLIKELY = "0", -2.0
 """A log-prob of exactly 0 opposite one below -2 was filled in where there was none, as in `drift`."""
@@ -72,9 +70,9 @@ def _look_for_sentinels(blocks: Blocks, totals: Totals, place: Callable[[int], P
         for block in np.flatnonzero(blocks.extremes[:, EXTREMES.index(name), 0] <= NEAREST):
             start, stop = blocks.tokens_of(int(block))
             values = blocks.widened(role, start, stop)
-            for sentinel in SENTINELS:
-                hit = (values == sentinel) & blocks.counted(start, stop)
-                _add(totals, f"{role} {sentinel:.12g}", hit, blocks, start, place)
+            for value in PLACEHOLDERS:
+                hit = (values == value) & blocks.counted(start, stop)
+                _add(totals, f"{role} {value:.17g}", hit, blocks, start, place)
     for first, last in _runs(np.flatnonzero((blocks.positive != 0) | (blocks.bad_base != 0))):
         start, stop = blocks.tokens_of(first)[0], blocks.tokens_of(last)[1]
         for role in LOG_PROBS:

@@ -61,6 +61,7 @@ def _drift(code: str, shows: str) -> Pathology:
 _CLAMPED = ("eval", "FILE", "--log-ratio-clamp", "0.2")
 _ON_POLICY = ("check", "FILE", "--expect-on-policy")
 _AUDIT = ("audit", "FILE")
+_TWICE = ("eval", "FILE", "--adv-norm", "group", "--adv-norm-unit", "sequence")
 
 PATHOLOGIES: dict[str, Pathology] = {
     HEALTHY: Pathology(None, "nothing is wrong", batches.batch, ("check", "FILE")),
@@ -83,8 +84,13 @@ PATHOLOGIES: dict[str, Pathology] = {
     "constant-returns": Pathology("PPO306", "a column of returns never filled", batches.constant_returns),
     "masked-sequences": Pathology("PPO401", "sequences without a valid token", batches.masked_sequences),
     "placeholder": Pathology("PPO402", "-100 for log-probs that are missing", batches.placeholder),
-    "negated": Pathology("PPO403", "columns that hold minus the log-prob", batches.negated),
+    "above-zero": Pathology("PPO403", "log-probs of tokens of up to 0.009", batches.above_zero),
     "padding": Pathology("PPO404", "padding that is not masked", batches.padding),
+    "zeroed": Pathology("PPO406", "0 for old log-probs that are missing", batches.zeroed),
+    "negated": Pathology("PPO407", "columns that hold minus the log-prob", batches.negated),
+    "flat-groups": Pathology("PPO408", "three of four groups score alike", batches.flat_groups),
+    "twice": Pathology("PPO409", "advantages for --adv-norm group to normalise again", batches.batch, _TWICE),
+    "other-returns": Pathology("PPO410", "returns that are off at a few tokens", batches.other_returns),
     "offset": _drift("PPO501", "a sampler that renormalises after top-p"),
     "temperature": _drift("PPO502", "a sampler with another temperature"),
     "shift": _drift("PPO503", "one column late by a token"),

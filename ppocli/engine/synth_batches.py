@@ -212,10 +212,39 @@ def placeholder(rng: np.random.Generator, sequences: int, tokens: int) -> Column
     return {**c, "log_probs": np.where(some(rng, c["mask"], 0.01), -100.0, c["log_probs"])}
 
 
+def above_zero(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
+    """Let some tokens have a probability above 1."""
+    c = batch(rng, sequences, tokens)
+    return move(c, some(rng, c["mask"], 0.005), 0.01, high=0.009)
+
+
+def zeroed(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
+    """Write 0 for some old log-probs of tokens that were not likely."""
+    c = batch(rng, sequences, tokens)
+    hit = some(rng, c["mask"], 0.005)
+    return {**move(c, hit, 0.05, high=-2.5), "old_log_probs": np.where(hit, 0.0, c["old_log_probs"])}
+
+
 def negated(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
     """Store minus the log-probs."""
     c = batch(rng, sequences, tokens)
     return {role: -values if role.endswith("log_probs") else values for role, values in c.items()}
+
+
+def flat_groups(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
+    """Give all answers of three of four groups the same reward."""
+    c = batch(rng, sequences, tokens)
+    flat = c["group_id"] % 4 != 2
+    rewards = np.where(flat, 1.0, c["rewards"])
+    return {**c, "rewards": rewards, "advantages": relative(rewards, c["group_id"])}
+
+
+def other_returns(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:
+    """Take returns - values for the advantages, then change some returns."""
+    c = batch(rng, sequences, tokens)
+    advantages = c["returns"] - c["values"]
+    returns = c["returns"] + 0.5 * some(rng, c["mask"], 0.01)
+    return {**c, "old_values": c["values"], "advantages": advantages, "returns": returns}
 
 
 def padding(rng: np.random.Generator, sequences: int, tokens: int) -> Columns:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Report = TypeVar("Report", "EvalReport", "DriftReport")
 
+OF_ROWS = frozenset({"PPO405"})
+"""Findings whose place is a sequence, not a token of it."""
+
 
 def with_token_ids(report: Report, openers: Mapping[str, Callable[[], Reader]]) -> Report:
     """Return the report with the token id at every place whose input has a column for it.
@@ -60,7 +63,7 @@ def _places(report: Report) -> Iterator[Place]:
             if note.where is not None:
                 yield note.where
     for finding in report.findings:
-        if finding.where is not None:
+        if finding.where is not None and finding.code not in OF_ROWS:
             yield finding.where
     for token in report.worst:
         yield token.where
@@ -111,7 +114,9 @@ def _replaced(report: Report, found: Mapping[Place, Place]) -> Report:
         report,
         nulls=notes(report.nulls),
         groups=tuple(replace(group, nulls=notes(group.nulls)) for group in report.groups),
-        findings=tuple(replace(one, where=swap(one.where)) for one in report.findings),
+        findings=tuple(
+            one if one.code in OF_ROWS else replace(one, where=swap(one.where)) for one in report.findings
+        ),
         worst=tuple(replace(one, where=found.get(one.where, one.where)) for one in report.worst),
         places={name: found.get(place, place) for name, place in report.places.items()},
         **changes,

@@ -13,10 +13,14 @@ from ppocli.engine.reading import ID_ROLES
 from ppocli.errors import InputError
 
 if TYPE_CHECKING:
+    from ppocli.core.audit_spec import AuditOptions
     from ppocli.core.spec import LossSpec
+    from ppocli.engine.advantages import AdvantageScopes
+    from ppocli.engine.audit_pass import Audit
     from ppocli.engine.evaluate import Run
     from ppocli.engine.file_part import FilePart
     from ppocli.engine.passes import Passes
+    from ppocli.engine.scales import Scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class UnitPlan:
     like : str, optional
     only : frozenset of str, optional
     caps : DriftCaps
+    audit : AuditOptions, optional
     keep : bool
         What is found will be kept: with the ids of the tokens at all places, and what the file is known by.
     folder : str
@@ -43,6 +48,7 @@ class UnitPlan:
     like: str | None = None
     only: frozenset[str] | None = None
     caps: DriftCaps = NO_CAPS
+    audit: AuditOptions | None = None
     keep: bool = False
     folder: str = field(default_factory=os.getcwd)
 
@@ -59,6 +65,7 @@ class UnitPlan:
             None if run.like is None else run.like.name,
             None if run.only is None else frozenset(run.only),
             run.caps,
+            run.audit,
             keep,
         )
 
@@ -67,16 +74,41 @@ class UnitPlan:
         return Unit(self, path, progress, given)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a run knows, as JSON values, when an input is begun.
+
+    Attributes
+    ----------
+    statistics : optional
+        Of the advantages of all inputs, where they are normalised.
+    scopes : optional
+        In which they are normalised, with shift and scale.
+    base_row : int
+        Rows of the inputs before this one, where scopes are counted in rows.
+    scales : optional
+        Of an audit, of all inputs.
+    ordered : optional
+        The sums of an audit over the inputs before this one.
+    """
+
+    statistics: Any = None
+    scopes: Any = None
+    base_row: int = 0
+    scales: Any = None
+    ordered: Any = None
+
+
 class Unit:
-    """One input of a run, with the tasks `entry` and `advantages`.
+    """One input of a run, with the tasks `entry`, `advantages`, `scopes` and `scales`.
 
     Parameters
     ----------
     plan : UnitPlan
     path : str
     progress : Progress, optional
-    statistics : JSON value, optional
-        Of the advantages of the whole run, where they are normalised.
+    given : Given, optional
+        What the run knows that the input has to know.
     """
 
     def __init__(
@@ -84,9 +116,9 @@ class Unit:
         plan: UnitPlan,
         path: str,
         progress: Progress | None = None,
-        statistics: Any = None,
+        given: Given | None = None,
     ) -> None:
-        self.plan, self.path, self.statistics = plan, path, statistics
+        self.plan, self.path, self.given = plan, path, given or Given()
         self.coders = {role: IdCoder() for role in ID_ROLES}
         self.run = self._run(progress or NoProgress())
 
@@ -109,6 +141,21 @@ class Unit:
             found = Writing().fields(passes.read_statistics(reader))
         return found
 
+    def scopes(self) -> dict[str, Any]:
+        """Return the scopes of the input in which its advantages are normalised.
+
+        Raises
+        ------
+        InputError
+        """
+        from ppocli.engine.scope_state import scopes_to_json
+
+        passes, found = self._passes(), {}
+        for _, reader in self.run.readers():
+            scopes = passes.read_scopes(reader, self.given.base_row)
+            found = scopes_to_json(scopes, reader.report.rows, self.coders)
+        return found
+
     def entry(self) -> dict[str, Any]:
         """Return what is found in the input, as it stands in a document of partials.
 
@@ -122,14 +169,34 @@ class Unit:
         if self.plan.keep:
             size, identity = fingerprint(self.path)
             known_by = {"bytes": size, "fingerprint": identity}
-        return {**known_by, "state": self._state()}
+        part = self.part()
+        audited = {}
+        if part.audit is not None:
+            from ppocli.engine.audit_state import audit_to_json
 
-    def _state(self) -> dict[str, Any]:
+            audited = {"audit": audit_to_json(part.audit)}
+        return {**known_by, **audited, "state": self._state(part)}
+
+    def scales(self) -> dict[str, Any]:
+        """Return the scales of an audit of this input alone.
+
+        Raises
+        ------
+        InputError
+        """
+        from ppocli.engine.audit_state import scales_to_json
+
+        passes = self._passes()
+        passes.audit = audit = self._audit(passes)
+        passes.find_scales(self.run)
+        assert audit.scales is not None
+        return scales_to_json(audit.scales)
+
+    def _state(self, part: FilePart) -> dict[str, Any]:
         """Return the part of the input as JSON."""
         from ppocli.engine.part_state import Writing
         from ppocli.engine.token_ids import find
 
-        part = self.part()
         writing = Writing()
         out: dict[str, Any] = writing.part(part)
         if self.plan.keep and "token_id" in part.report.columns:
@@ -146,9 +213,13 @@ class Unit:
 
         run, passes = self.run, self._passes()
         shown = run.like if run.only is None else None
+        if self.plan.audit is not None:
+            passes.audit = self._audit(passes)
         passes.prepare(run, () if shown is None else wanted(shown, run.spec))
         for _, reader in run.readers():
             part = passes.read(reader)
+            if passes.audit is not None:
+                part.audit = passes.audit.part()
             if run.only is None:
                 try:
                     short = ShortForm(Workspaces(passes.threads), self.plan.caps)
@@ -160,6 +231,26 @@ class Unit:
         part.texts = texts_of(self.coders)
         return part
 
+    def _audit(self, passes: Passes) -> Audit:
+        """Return the audit as the inputs before this one have left it."""
+        from ppocli.engine.audit_pass import Audit
+        from ppocli.engine.audit_state import ordered_from_json, put_columns
+
+        assert self.plan.audit is not None
+        audit, given = Audit(self.plan.audit, passes.threads), self.given
+        if given.ordered is not None:
+            audit.ordered = ordered_from_json(given.ordered, audit)
+
+        def fill(scales: Scales) -> None:
+            audit.scales_of = None
+            if scales.by_sequence and given.scales["reason"] is None:
+                passes.find_scales(self.run)
+            put_columns(scales, given.scales)
+
+        if given.scales is not None:
+            audit.scales_of = fill
+        return audit
+
     def _passes(self) -> Passes:
         from ppocli.engine.passes import Passes
         from ppocli.kernels import _jit
@@ -167,12 +258,20 @@ class Unit:
         run = self.run
         passes = Passes(run.spec, _jit.thread_count(), self.plan.worst, run.chunk_tokens, run.progress)
         passes.only, passes.several = run.only, True
-        if self.statistics is not None:
+        if self.given.statistics is not None:
             from ppocli.engine.part_state import statistics_from_json
 
-            statistics = statistics_from_json(self.statistics)
+            statistics = statistics_from_json(self.given.statistics)
             passes.statistics_of = lambda: statistics
+        passes.scopes_of, passes.total.n_rows = self._fill_scopes, self.given.base_row
         return passes
+
+    def _fill_scopes(self, scopes: AdvantageScopes) -> dict[str, Any]:
+        """Take the scopes of the run."""
+        from ppocli.engine.scope_state import put_finished
+
+        put_finished(scopes, self.given.scopes, self.coders)
+        return {}
 
     def _run(self, progress: Progress) -> Run:
         from ppocli.core.presets import preset

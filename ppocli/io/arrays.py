@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -115,6 +116,11 @@ def _axes(value: Any) -> int:
     return 1 if isinstance(value, (list, tuple)) else int(getattr(value, "ndim", 0))
 
 
+def _are_numbers_of(torch: ModuleType, values: Sequence[Any]) -> bool:
+    """Return whether all are tensors without axes, as one number per sequence may come."""
+    return bool(values) and all(isinstance(one, torch.Tensor) and one.ndim == 0 for one in values)
+
+
 def _to_numpy(role: str, value: Any) -> NDArray[Any]:
     """Return a value as a NumPy array without changing any element."""
     torch = sys.modules.get("torch")
@@ -132,9 +138,8 @@ def _to_numpy(role: str, value: Any) -> NDArray[Any]:
                 where=PATH,
                 hint="convert it first: tensor.float()",
             ) from None
-    if torch is not None and isinstance(value, (list, tuple)) and value:
-        if all(isinstance(one, torch.Tensor) and one.ndim == 0 for one in value):  # one number per sequence
-            return np.stack([_to_numpy(role, one) for one in value])
+    if torch is not None and isinstance(value, (list, tuple)) and _are_numbers_of(torch, value):
+        return np.stack([_to_numpy(role, one) for one in value])
     if isinstance(value, np.ma.MaskedArray) or type(value).__module__.partition(".")[0] == "pyarrow":
         raise InputError(
             f"'{role}' is a {type(value).__name__}, whose missing values a plain array cannot hold",

@@ -85,7 +85,9 @@ def add_losses(s: int, lanes: int, n: int, in_float32: bool) -> float:
         was, now = abs(load(s, SIDE + i)) > 0.0, abs(load(s, SIDE_V + i)) > 0.0
         on, off = without(now, was), without(was, now)
         n_on, n_off = n_on + number_of(on), n_off + number_of(off)
-        worst = greatest(where(on | off, abs(load(s, RATIO_V + i) - load(s, RATIO + i)), -1.0), worst)
+        change = abs(load(s, RATIO_V + i) - load(s, RATIO + i))
+        change = where(change < np.inf, change, np.inf)  # a ratio that became NaN is as bad as can be
+        worst = greatest(where(on | off, change, -1.0), worst)
     add_to(s, lanes + A_LOSS, losses)
     add_to(s, lanes + A_LOSS_FLOAT32, rounded_losses)
     raise_to(s, lanes + X_FLIP, worst)

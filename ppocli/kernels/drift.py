@@ -158,6 +158,7 @@ def _evaluate(
     extremes: Floats,
     pieces: Floats,
     bad: Ints,
+    finite: int,
 ) -> None:
     """Evaluate one worker's share of the blocks."""
     s, kept, tail = row_address(scratch, worker), row_address(places, worker), row_address(tails, 0)
@@ -184,7 +185,7 @@ def _evaluate(
             first, piece = piece, pieces_until(starts, piece, block_pieces[b + 1], run + n)
             _add_pieces(s, live, run, n, starts, first, piece, pieces)
         bad[b] = _finish(s, b, counted, sums, by_rule, moments, extremes)
-        if not bad[b]:
+        if finite or not bad[b]:
             for i in range(0, at, WIDTH):
                 count_spread_places(row_address(bins, worker), kept, i)
             bins[worker, 0] -= at - counted  # tokens that do not count stand at 0
@@ -205,13 +206,15 @@ def evaluate_pairs(
     extremes: Floats,
     pieces: Floats,
     bad: Ints,
+    *,
+    finite: bool = False,
 ) -> None:
     """Compare two columns over some blocks of a span, in parallel.
 
     Parameters
     ----------
     workspace : PairWorkspace
-        `bins` is added to, for blocks without a value that is not finite.
+        `bins` is added to, for blocks that are not bad.
     columns : two contiguous arrays, (n_tokens,) float32 or float64
         a and b. Nulls are NaN.
     mask : (n_tokens,) or (0,) uint8
@@ -230,12 +233,15 @@ def evaluate_pairs(
     extremes : (n_blocks, N_EXTREMES, 2) float64
     pieces : (n_pieces, len(PIECE)) float64
     bad : (n_blocks,) int64
-        Written: 1 where a value is not finite; the other rows of such a block mean nothing.
+        Written: 1 where the sum of the differences is not finite. Unless `finite`, the other rows of such a
+        block mean nothing.
+    finite : bool
+        All valid values are: a sum that is not finite has overflowed, and the block is counted all the same.
     """
     _evaluate(
         workspace.workers_for(wanted.size), *stored(columns, mask, n_tokens), wanted, starts, block_pieces,
         rules, reach_of(rules), workspace.scratch, workspace.kept, workspace.bins,
-        sums, by_rule, moments, extremes, pieces, bad,
+        sums, by_rule, moments, extremes, pieces, bad, int(finite),
     )  # fmt: skip
 
 

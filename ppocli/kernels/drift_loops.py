@@ -205,7 +205,9 @@ def _exponentials(x: Vector) -> tuple[Vector, Vector, Vector, Vector, Vector]:
     """Return exp(x), exp(x) - 1 - x, exp(x) - 1, exp(|x|) and 1 - exp(-|x|)."""
     weight, term = exp_and_expm1_minus_x(x)
     inverse = 1.0 / weight
-    return weight, term, x + term, greatest(weight, inverse), 1.0 - least(weight, inverse)
+    # Below -40 exp(x) is less than half a step of 1; below -2^53 the sum would lose the 1 that it is about.
+    expm1 = where(x < -40.0, -1.0, x + term)
+    return weight, term, expm1, greatest(weight, inverse), 1.0 - least(weight, inverse)
 
 
 @inline

@@ -76,7 +76,7 @@ def short_blocks(audit: AuditResult, digits: int) -> list[Block]:
         for name, one in audit.formats.items()
         for question, answer in one.answers()
     ]
-    return [Block(columns, tuple(rows)), Block(text=_recommendation(audit))]
+    return [Block(columns, tuple(rows)), Block(text=recommendation_text(audit))]
 
 
 def _verdicts(audit: AuditResult) -> Block:
@@ -133,7 +133,8 @@ def _cell(answer: Answer, name: str, digits: int) -> str:
     key = twin if twin in answer.metrics else name
     value, note = answer.metrics[key], answer.nulls.get(key)
     kind = f" ({note.nonfinite})" if note is not None and note.nonfinite else ""
-    return cell_text(value, digits) + kind
+    # Four columns of small signed numbers: one digit less and they fit into 80 columns.
+    return cell_text(value, max(digits - name.endswith("_error"), 1)) + kind
 
 
 def _chart(audit: AuditResult, digits: int, ascii_only: bool) -> list[Block]:
@@ -241,10 +242,10 @@ def _candidates(audit: AuditResult, digits: int) -> list[Block]:
                 "recommended" if chosen else "" if known else "not evaluated: storage alone flips decisions",
             )
         )
-    return [Block(text=_recommendation(audit)), Block(columns, tuple(rows))]
+    return [Block(text=recommendation_text(audit)), Block(columns, tuple(rows))]
 
 
-def _recommendation(audit: AuditResult) -> str:
+def recommendation_text(audit: AuditResult) -> str:
     """Return the recommendation in one line."""
     one = audit.recommendation
     if one is None:

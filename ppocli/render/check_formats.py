@@ -41,6 +41,10 @@ def check_text(
         if name == "jsonl":
             return check_data.to_jsonl(report, encoding=encoding)
         return check_data.to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.check_screen import check_screen
 
     screen = check_screen(report, digits)

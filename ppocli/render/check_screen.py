@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.check_report import place_from
+from ppocli.core.check_report import count, failed, place_from
 from ppocli.core.report import ColumnReport, EvalReport, Finding, InputReport, Skipped
 from ppocli.core.spec import LossSpec
+from ppocli.core.trend import label_of as key_text
 from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
 from ppocli.render.header import header_lines, place_text
@@ -16,12 +17,14 @@ from ppocli.render.screen import findings_block
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ppocli.core.check_report import Check, CheckReport, Status
+    from ppocli.core.check_report import Check, CheckReport, Judged, Status
 
 WORDS: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "skip": "skip", "error": "ERROR"}
 ORDER: tuple[Status, ...] = ("error", "fail", "skip", "pass")
 MOST_PASSED = 50
 """Passed checks that are listed; beyond it they are only counted."""
+MOST_FAILED = 50
+"""The same for failed checks of single groups: thousands of steps may break a limit."""
 
 
 def check_screen(report: CheckReport, digits: int = 6) -> Screen:
@@ -32,53 +35,90 @@ def check_screen(report: CheckReport, digits: int = 6) -> Screen:
         *(f"note: {printable(one)}" for one in report.gate["notes"]),
     ]
     findings = tuple(_finding_of(one) for one in document["findings"])
-    blocks = (_checks(report, digits), findings_block(findings), Block(text=verdict(report)))
+    blocks = (
+        *_first_failed(report, digits),
+        checks_block(report, digits),
+        findings_block(findings),
+        Block(text=verdict(report)),
+    )
     return Screen(tuple(header), blocks)
 
 
-def verdict(report: CheckReport) -> str:
+def verdict(report: Judged) -> str:
     """Return the last line: `FAIL  2 of 5 checks failed, 1 skipped`."""
-    failed, errors, skipped = (report.count(one) for one in ("fail", "error", "skip"))
+    broken, errors, skipped = (count(report.checks, one) for one in ("fail", "error", "skip"))
     judged = len(report.checks) - skipped
     parts = []
     if errors:
         parts.append(f"{plural(errors, 'check')} had nothing to judge")
-    if failed:
-        parts.append(f"{failed:,} of {plural(judged, 'check')} failed")
+    if broken:
+        parts.append(f"{broken:,} of {plural(judged, 'check')} failed")
     if not parts:
         parts.append(f"{plural(judged, 'check')} passed")
     if skipped:
         parts.append(f"{skipped:,} skipped")
-    said = f"{'FAIL' if report.failed else 'ok'}  {', '.join(parts)}"
-    if report.failed and report.exit_code == 0:
+    bad = failed(report.checks)
+    said = f"{'FAIL' if bad else 'ok'}  {', '.join(parts)}"
+    if bad and report.exit_code == 0:
         said += " (exit code 0: --exit-zero)"
     return said
 
 
 def label_of(check: Check) -> str:
     """Return the value of the group that a check was judged on, or nothing for the whole input."""
-    return ", ".join("null" if value is None else printable(str(value)) for value in check.key.values())
+    return printable(key_text(check.key))
 
 
 def group_of(check: Check) -> str:
     """Return the group with what it is a value of: `step 12`."""
-    return ", ".join(f"{name} {printable(str(value))}" for name, value in check.key.items())
+    return ", ".join(f"{printable(name)} {label_of(check)}" for name in check.key)
 
 
-def _checks(report: CheckReport, digits: int) -> Block:
+def _first_failed(report: CheckReport, digits: int) -> Iterator[Block]:
+    """Yield the table of the first group that breaks each limit, where limits are judged by group."""
+    first = report.gate.get("first_failed")
+    if not first:
+        return
+    by = next(iter(first[0]["key"]))
+    columns = (
+        Column("limit"),
+        Column(f"first {'value of ' * (by not in ('step', 'file'))}{printable(by)} that breaks it"),
+        Column("value", "number"),
+        Column("broken in", "note"),
+    )
+    rows = (
+        (
+            one["check"],
+            printable(key_text(one["key"])),
+            cell_text(one["value"], digits),
+            f"{one['n_failed']:,} of {one['n_groups']:,}",
+        )
+        for one in first
+    )
+    yield Block(columns, tuple(rows))
+
+
+def checks_block(report: Judged, digits: int) -> Block:
     """Return the table of checks, the gravest first."""
     several = any(one.key for one in report.checks)
     chosen = sorted(report.checks, key=lambda one: ORDER.index(one.status))
-    hidden = max(report.count("pass") - MOST_PASSED, 0)
+    hidden = max(count(report.checks, "pass") - MOST_PASSED, 0)
     shown = chosen[: len(chosen) - hidden]
+    broken = [one for one in shown if one.key and one.status in ("fail", "error")]
+    unseen = broken[MOST_FAILED:]
+    if unseen:
+        left_out = set(map(id, unseen))
+        shown = [one for one in shown if id(one) not in left_out]
     columns = [Column("check"), Column("value", "number"), Column("status"), Column("note", "note")]
     rows = [(one.name, _value(one, digits), WORDS[one.status], _note(one)) for one in shown]
+    if unseen:
+        rows.append((f"{len(unseen):,} more", "", "FAIL", "-f json lists all"))
     if hidden:
         rows.append((f"{hidden:,} more", "", "ok", "-f json lists all"))
     if several:
         name = next(name for one in report.checks for name in one.key)
-        columns.insert(0, Column(name, "path" if name == "file" else "name"))
-        labels = [label_of(one) or "total" for one in shown] + [""] * bool(hidden)
+        columns.insert(0, Column(printable(name), "path" if name == "file" else "name"))
+        labels = [label_of(one) or "total" for one in shown] + [""] * (len(rows) - len(shown))
         return Block(tuple(columns), tuple((label, *row) for label, row in zip(labels, rows, strict=True)))
     return Block(tuple(columns), tuple(rows), text="checks: none")
 

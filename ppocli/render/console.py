@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNLIMITED = 1 << 15
 """Columns given to Rich where the stream has no width: wider than any table."""
 
-_GLYPHS = "─…"
+_GLYPHS = "─…▁█←"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def look_at(
     return Look(
         width=_width(stream if terminal else None, env),
         color=_color(color, terminal, env),
-        ascii=ascii_only or not _shows_glyphs(stream, env),
+        ascii=ascii_only or (terminal and env.get("TERM") == "dumb") or not _shows_glyphs(stream, env),
         terminal=terminal,
     )
 

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from ppocli.core.convert_report import ConvertReport
     from ppocli.render.console import Look
 
+CONVERT_FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+"""What its `-f` takes."""
+
 _PER = {("list", "token"): "token", ("list", "row"): "row", ("flat", "token"): "row"}
 
 
 def convert_text(report: ConvertReport, name: str, look: Look, *, encoding: str = "utf-8") -> str:
-    """Return a report in one of `formats.FORMATS`; `look` matters to tables, `encoding` to JSON."""
+    """Return a report in one of `CONVERT_FORMATS`; `look` matters to tables, `encoding` to JSON."""
     if name == "json":
         from ppocli.render.json import to_json
 

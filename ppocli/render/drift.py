@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.render.bars import bar
 from ppocli.render.blocks import Block, Column, Screen
+from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
@@ -62,16 +63,18 @@ BAR_WIDTH = 24
 """Characters of the longest bar of the histogram."""
 
 
-def drift_screen(report: DriftReport, digits: int = 6) -> Screen:
+def drift_screen(report: DriftReport, digits: int = 6, *, ascii_only: bool = False) -> Screen:
     """Arrange a report for reading."""
     nulls = Nulls(report, digits, UNASKED)
     blocks = [_files(report, digits)] if len(report.groups) > 1 else []
     for title, names in BLOCKS:
         blocks += metric_rows(title, names, report.metrics, nulls, report)
-    blocks += [one for one in _tables(report, digits) if one.rows]
+    blocks += [one for one in _tables(report, digits, ascii_only) if one.rows]
     blocks.append(findings_block(report.findings))
     if report.worst:
         blocks.append(_worst(report.worst, len(report.inputs) > 1, digits))
+    if report.checks:
+        blocks += [checks_block(report, digits), Block(text=verdict(report))]
     return Screen((*_header(report), *nulls.legend()), tuple(blocks))
 
 
@@ -148,10 +151,10 @@ def _values(
     return tuple(cells)
 
 
-def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
+def _tables(report: DriftReport, digits: int, ascii_only: bool) -> Iterator[Block]:
     """Yield the tables of where the difference is, and of corrections."""
     yield _comparisons(report, digits)
-    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0))
+    yield _histogram(report.histogram, report.metrics.get("n_tokens", 0), ascii_only)
     yield _parts(
         "position in the sequence",
         [_positions(one) for one in report.by_position],
@@ -161,7 +164,12 @@ def _tables(report: DriftReport, digits: int) -> Iterator[Block]:
     yield _parts(
         "probability exp(b)", [_range(one) for one in report.by_probability], report.by_probability, digits
     )
-    yield _parts("step", [str(one.step) for one in report.by_step], report.by_step, digits)
+    yield _parts(
+        "step",
+        ["none" if one.step is None else printable(str(one.step)) for one in report.by_step],
+        report.by_step,
+        digits,
+    )
     yield _sequences(report.sequences, len(report.inputs) > 1, digits)
     yield _corrections(report.corrections, digits)
 
@@ -177,13 +185,16 @@ def _comparisons(report: DriftReport, digits: int) -> Block:
             cell if name in one.metrics else "-"
             for name, cell in zip(COMPARED, _values(one.metrics, one.nulls, COMPARED, digits), strict=True)
         ]
-        return label, *cells, f"{printable(one.a)} - {printable(one.b)}"
+        n_main = report.metrics.get("n_tokens", 0)
+        n = one.metrics.get("n_tokens", n_main)
+        part = "" if n == n_main else f", at {n:,} of {n_main:,} tokens"
+        return label, *cells, f"{printable(one.a)} - {printable(one.b)}{part}"
 
     rows = [row("mismatch", report), *(row(one.name, one) for one in report.comparisons)]
     return Block(columns, tuple(rows))
 
 
-def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
+def _histogram(bars: tuple[Bar, ...], n: int, ascii_only: bool) -> Block:
     """Return |a - b| by octave; the small ones that hold next to nothing stand together."""
     columns = (
         Column("|a - b| up to", "number"),
@@ -202,7 +213,7 @@ def _histogram(bars: tuple[Bar, ...], n: int) -> Block:
             "more" if one.high is None else number_text(float(one.high), 3),
             count_text(count),
             f"{count / n:.2%}" if n else "",
-            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=True),
+            bar(count / most if most else 0.0, BAR_WIDTH, ascii_only=ascii_only),
         )
         for one, count in zip(bars[first:], counts, strict=True)
     )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ppocli.render.blocks import Screen
     from ppocli.render.console import Look
 
-FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "html")
 """What `-f` takes."""
 
-SUFFIXES = {".json": "json", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".md": "md"}
+SUFFIXES = {f".{name}": name for name in FORMATS[1:]}
 """What `--export` takes, by the suffix of the file."""
 
 
@@ -27,9 +27,10 @@ def eval_text(
     *,
     digits: int = 6,
     sort: str | None = None,
+    hist: bool = False,
     encoding: str = "utf-8",
 ) -> str:
-    """Return a report in one of `FORMATS`; `look`, `digits`, `sort` matter to tables, `encoding` to JSON."""
+    """Return a report in one of `FORMATS`; `encoding` matters to JSON, the other arguments to tables."""
     if name == "json":
         from ppocli.render.json import to_json
 
@@ -42,13 +43,17 @@ def eval_text(
         from ppocli.render.delimited import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits, sort=sort)
     if name == "md":
         from ppocli.render.markdown import eval_markdown
 
-        return eval_markdown(report, digits=digits, sort=sort)
+        return eval_markdown(report, digits=digits, sort=sort, hist=hist)
     from ppocli.render.table import eval_table
 
-    return eval_table(report, look, digits=digits, sort=sort)
+    return eval_table(report, look, digits=digits, sort=sort, hist=hist)
 
 
 def audit_text(
@@ -67,6 +72,10 @@ def audit_text(
         from ppocli.render.audit_data import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.audit import audit_screen
 
     screen = audit_screen(report, digits, ascii_only=look.ascii)
@@ -96,6 +105,10 @@ def parity_text(
         from ppocli.render.parity import parity_delimited
 
         return parity_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.parity import parity_screen
 
     screen = parity_screen(report, digits)
@@ -116,7 +129,11 @@ def drift_text(
         return drift_jsonl(report, encoding=encoding)
     if name in ("csv", "tsv"):
         return drift_delimited(report, "," if name == "csv" else "\t")
-    screen = drift_screen(report, digits)
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
+    screen = drift_screen(report, digits, ascii_only=look.ascii)
     return _drawn(screen, name, look)
 
 
@@ -136,6 +153,10 @@ def inspect_text(
         from ppocli.render.inspect_data import to_delimited
 
         return to_delimited(report, "," if name == "csv" else "\t")
+    if name == "html":
+        from ppocli.render.html import html_page
+
+        return html_page(report, digits=digits)
     from ppocli.render.inspect import inspect_screen
 
     screen = inspect_screen(report, digits)

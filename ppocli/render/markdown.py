@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 _SPECIAL = "\\`*_{}[]<>()#+!|~&"
 
 
-def eval_markdown(report: EvalReport, *, digits: int = 6, sort: str | None = None) -> str:
+def eval_markdown(report: EvalReport, *, digits: int = 6, sort: str | None = None, hist: bool = False) -> str:
     """Return the header and the tables of `ppocli eval` as GitHub-flavoured Markdown."""
     from ppocli.render.screen import eval_screen
 
-    return screen_markdown(eval_screen(report, digits, sort))
+    return screen_markdown(eval_screen(report, digits, sort, hist=hist))
 
 
 def screen_markdown(screen: Screen) -> str:

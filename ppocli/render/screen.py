@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from ppocli.core.metrics import METRICS
 from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
+from ppocli.render.groups import group_blocks, value_cell
 from ppocli.render.header import header_lines, place_text, words_of
+from ppocli.render.histogram import histogram_block
 from ppocli.render.notes import AGGREGATION_NOTES, note_of
 from ppocli.render.nulls import Nulls
 from ppocli.render.numbers import cell_text, count_text, number_text
 
 if TYPE_CHECKING:
-    from ppocli.core.report import EvalReport, Finding, Group, NullNote, WorstToken
+    from ppocli.core.report import EvalReport, Finding, WorstToken
 
 BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -66,10 +68,15 @@ NONZERO_BLOCKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """Tables of counts that are not zero: title, the line that says there is none, the counts."""
 
-FILE_COLUMNS = ("n_tokens", "policy_loss", "clip_frac", "approx_kl_k3")
 
-
-def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) -> Screen:
+def eval_screen(
+    report: EvalReport,
+    digits: int = 6,
+    sort: str | None = None,
+    *,
+    hist: bool = False,
+    ascii_only: bool = False,
+) -> Screen:
     """Arrange a report for reading.
 
     Parameters
@@ -78,14 +85,20 @@ def eval_screen(report: EvalReport, digits: int = 6, sort: str | None = None) ->
         Significant digits of real numbers.
     sort : str, optional
         The metric by which the files were ordered: gets a column beside the usual ones.
+    hist : bool
+        Also draw the histogram of log_ratio.
+    ascii_only : bool
+        Draw bars and lines with ASCII.
     """
     made = _Tables(report, digits)
-    blocks = [_files(report, digits, sort)] if len(report.groups) > 1 else []
+    blocks = list(group_blocks(report, digits, sort, ascii_only=ascii_only))
     for title, names in BLOCKS:
         blocks += made.metrics(title, names)
         if title == "objective":
             blocks += made.aggregations()
             blocks += made.like()
+        if title == "ratio and KL" and hist:
+            blocks += histogram_block(report, digits, ascii_only=ascii_only)
     blocks += _drift(report, digits)
     for title, none, names in NONZERO_BLOCKS:
         blocks += made.nonzero(title, none, names)
@@ -150,7 +163,7 @@ class _Tables:
         for name, value in like.metrics.items():
             note = like.nulls.get(name)
             text = like.definitions[name] if note is None else f"{note.reason}; {like.definitions[name]}"
-            rows.append((name, _cell(value, note, self.nulls.digits), text))
+            rows.append((name, value_cell(value, note, self.nulls.digits), text))
         title = f"as {like.title} {like.version} logs it"
         lines = [Block(text=f"note: {note}") for note in like.notes]
         return [
@@ -180,7 +193,7 @@ def _drift(report: EvalReport, digits: int) -> list[Block]:
     rows = []
     for name in SHORT:
         note = nulls[name].reason if metrics[name] is None else NOTES[name]
-        rows.append((name, _cell(metrics[name], nulls.get(name), digits), printable(note)))
+        rows.append((name, value_cell(metrics[name], nulls.get(name), digits), printable(note)))
     n_files, n_all = metrics["n_files"], len(report.inputs)
     title = "trainer - sampler" + (f", {n_files} of {n_all} files" if n_files < n_all else "")
     return [Block(_metric_columns(title), tuple(rows))]
@@ -189,25 +202,6 @@ def _drift(report: EvalReport, digits: int) -> list[Block]:
 def _metric_columns(title: str) -> tuple[Column, ...]:
     """Return the three columns of a table of metrics."""
     return Column(title, "metric"), Column("value", "number"), Column("note", "note")
-
-
-def _files(report: EvalReport, digits: int, sort: str | None) -> Block:
-    """Return the table with one row for each file, then the total."""
-    names = [*FILE_COLUMNS, *([sort] if sort and sort not in FILE_COLUMNS else [])]
-    names = [name for name in names if name in report.metrics]
-    columns = (Column("file", "path"), *(Column("tokens" if n == "n_tokens" else n, "number") for n in names))
-
-    def cells(label: str, one: EvalReport | Group) -> tuple[str, ...]:
-        return (label, *(_cell(one.metrics.get(name), one.nulls.get(name), digits) for name in names))
-
-    rows = [cells(printable(str(group.key.get("file", ""))), group) for group in report.groups]
-    return Block(columns, (*rows, cells("total", report)))
-
-
-def _cell(value: float | int | None, note: NullNote | None, digits: int) -> str:
-    """Return one value; a null says which non-finite value the arithmetic would have given."""
-    word = f" ({note.nonfinite})" if value is None and note is not None and note.nonfinite else ""
-    return cell_text(value, digits) + word
 
 
 def findings_block(findings: tuple[Finding, ...]) -> Block:

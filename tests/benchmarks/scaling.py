@@ -2,8 +2,8 @@
 
     python tests/benchmarks/scaling.py [--rows 2000000] [--files 16]
 
-Prints bytes and seconds per token and core, the size of a part, what the driver does per unit, and what follows for
-more workers. Needs the extra ppocli[ray].
+Prints bytes and seconds per token and core, the size of a part, what the driver does per unit, and
+what follows for more workers. Needs the extra ppocli[ray].
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ppocli.core.chunk import ReadOptions
 from ppocli.core.spec import LossSpec
-from ppocli.engine.by_file import ByFile, Here, evaluate_with_partials
+from ppocli.engine.by_file import ByFile, evaluate_with_partials
 from ppocli.engine.evaluate import evaluate_files
 from ppocli.engine.merge_reports import merge
 from ppocli.engine.ray_engine import Cluster
+from ppocli.engine.where import Here
 
 UNITS = (10, 100, 1000)
 WORKERS = (1, 2, 10, 100, 1000)
@@ -33,7 +37,7 @@ TERABYTES = 10
 
 
 def write(folder: Path, layout: str, n_files: int, n_rows: int) -> list[str]:
-    """Write files of three float32 columns, compressed with snappy: flat, or sequences of about 500 tokens."""
+    """Write files of three float32 columns, compressed with snappy: flat, or sequences of 500 tokens."""
     rng = np.random.default_rng(1)
     paths = []
     for k in range(n_files):
@@ -73,26 +77,27 @@ def on_workers(paths: list[str], n: int) -> tuple[float, list[float], int]:
         ray.shutdown()
 
 
-def here(paths: list[str], threads: int) -> float:
-    """Seconds of a local run whose kernels are loaded; of two, the shorter."""
-    times = []
+def here(paths: list[str], threads: int) -> tuple[float, float]:
+    """Seconds and processor seconds of a local run whose kernels are loaded; of two, the smaller."""
+    times, busy = [], []
     for _ in range(2):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         evaluate_files(paths, LossSpec(), threads=threads)
         times.append(time.perf_counter() - began)
-    return min(times)
+        busy.append(time.process_time() - before)
+    return min(times), min(busy)
 
 
 class Recorded:
     """Gives what units found before as the results of as many units as wanted, under names of their own."""
 
     name = "--engine recorded"
-    said: dict[str, Any] = {}
+    said: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, states: list[str], n: int) -> None:
         self.texts = [states[k % len(states)].replace(".parquet", f"-{k}.parquet") for k in range(n)]
 
-    def results(self, task: str, plan: Any, inputs: Any, given: Any) -> Any:
+    def results(self, task: str, plan: Any, inputs: Any, given: Any, **how: Any) -> Any:
         for index, text in enumerate(self.texts):
             yield index, json.loads(text)
 
@@ -103,21 +108,16 @@ def driver_seconds(states: list[str], n: int) -> tuple[float, float]:
     from ppocli.engine.assembly import Assembly
     from ppocli.engine.evaluate import Run
 
-    recorded = Recorded(states, n)
-    run = Run(LossSpec(), (), None, NoProgress(), False, [str(k) for k in range(n)], {})
-    run.options = None
-    engine = object.__new__(ByFile)
-    engine.run, engine.worst, engine.where, engine.keep = run, 0, recorded, True
-    engine.plan, engine.files, engine._statistics = None, [], None
-    engine.keep = False
-    run.engine = engine
+    names = [str(k) for k in range(n)]
+    run = Run(LossSpec(), (), None, NoProgress(), False, names, {}, options=ReadOptions())
+    run.engine = ByFile(run, 0, Recorded(states, n), keep=False)
     began = time.perf_counter()
     Assembly(run, "file", 0, 1).report(allow_empty=True)
     return (time.perf_counter() - began) / n, time.perf_counter() - began
 
 
 def makespan(unit: list[float], n: int, workers: int, driver: float) -> float:
-    """Seconds until n units are done: each worker takes the next; the driver enters them one by one, in order."""
+    """Seconds until n units are done: each worker takes the next; the driver enters them in order."""
     free = [0.0] * min(workers, n)
     done = 0.0
     for k in range(n):
@@ -144,36 +144,40 @@ def measure(folder: Path, layout: str, n_files: int, n_rows: int) -> None:
     n_tokens, n_bytes = n_files * n_rows, sum(Path(path).stat().st_size for path in paths)
     per_token = n_bytes / n_tokens
     print(f"\n{layout}: {n_files} files of {n_rows:,} tokens, {per_token:.2f} bytes per token")
-    one, two = here(paths, 1), here(paths, 2)
+    (one, cpu), (two, _) = here(paths, 1), here(paths, 2)
     print(f"local, 1 thread {n_tokens / one / 1e6:.0f} M tokens/s, 2 threads {n_tokens / two / 1e6:.0f}")
-    report, document = evaluate_with_partials(paths, LossSpec(), threads=1, where=Here(_quiet()))
+    per_core = n_tokens / cpu
+    print(f"processor time: {per_core / 1e6:.0f} M tokens per core and second")
+    _, document = evaluate_with_partials(paths, LossSpec(), threads=1, where=Here(_quiet()))
     states = [json.dumps({"state": entry["state"]}) for entry in document["files"]]
     size = sum(map(len, states)) / len(states)
     print(f"part of a file: {size / 1e3:.1f} kB")
     units: list[float] = []
-    for n in (1, 2):
+    for n in (2, 1):  # the times of one worker, which has a core for itself, are those of the simulation
         seconds, units, peak = on_workers(paths, n)
         print(
-            f"ray, {n} worker{'s' if n > 1 else ''}: {n_tokens / seconds / 1e6:.0f} M tokens/s, {seconds:.2f} s, "
-            f"unit {np.mean(units):.3f} s, largest worker {peak / 2**20:.0f} MB"
+            f"ray, workers {n}: {n_tokens / seconds / 1e6:.0f} M tokens/s, {seconds:.2f} s, "
+            f"unit {np.median(units):.3f} s, largest worker {peak / 2**20:.0f} MB"
         )
     driver = 0.0
     for n in UNITS:
         driver, whole = driver_seconds(states, n)
         print(
-            f"driver, {n} units: {driver * 1e3:.2f} ms per unit, {whole:.2f} s in all; merge {_merge(folder, document, n):.2f} s"
+            f"driver, {n} units: {driver * 1e3:.2f} ms per unit, {whole:.2f} s in all; "
+            f"merge {_merge(folder, document, n):.2f} s"
         )
-    unit = float(np.mean(units))
+    unit = float(np.median(units))
     print(
-        f"unit {unit:.3f} s, driver {driver * 1e3:.2f} ms: one driver keeps up with {unit / driver:.0f} workers"
+        f"unit {unit:.3f} s, driver {driver * 1e3:.2f} ms: "
+        f"one driver keeps up with {unit / driver:.0f} workers"
     )
     for workers in WORKERS:
         spans = ", ".join(f"{n} units {makespan(units, n, workers, driver):.1f} s" for n in UNITS)
         print(f"simulated, {workers} workers: {spans}")
-    per_core = n_rows / unit
     hours = TERABYTES * 1e12 / per_token / per_core / 3600
     print(
-        f"{TERABYTES} TB: {TERABYTES * 1e12 / per_token:.3g} tokens at {per_core / 1e6:.0f} M/s per core: {hours:.0f} core-hours"
+        f"{TERABYTES} TB: {TERABYTES * 1e12 / per_token:.3g} tokens "
+        f"at {per_core / 1e6:.0f} M/s per core: {hours:.0f} core-hours"
     )
 
 

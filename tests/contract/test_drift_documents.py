@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from contract.command import ppocli
 from jsonschema import Draft202012Validator, ValidationError
@@ -71,6 +73,30 @@ def test_documents_validate_and_explain_their_nulls(tmp_path: Path, kind: str) -
         assert sorted(name for name, value in part["metrics"].items() if value is None) == sorted(
             part["nulls"]
         )
+
+
+def test_documents_of_a_gate_validate(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npz")
+    limits = ("--max", "diff_abs_max=0", "--min", "chi2_seq=-1", "--max", "tis_frac_capped=1")
+    done = ppocli("drift", str(path), *limits, "-f", "json", engine=False)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    DRIFT.validate(document)
+    assert [one["status"] for one in document["checks"]] == ["fail", "fail", "pass"]
+    del document["checks"][0]["reason"]
+    with pytest.raises(ValidationError):
+        DRIFT.validate(document)
+
+
+def test_documents_with_steps_of_text_and_without_a_step_validate(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    steps = pa.array(["a", None, "b"])
+    pq.write_table(
+        pa.table({"old_log_probs": [-1.0] * 3, "rollout_log_probs": [-1.0] * 3, "step": steps}), path
+    )
+    document = printed(str(path), "--by", "step")
+    DRIFT.validate(document)
+    assert [part["step"] for part in document["by_step"]] == ["a", "b", None]
 
 
 @pytest.mark.parametrize("name", DRIFT_METRICS)

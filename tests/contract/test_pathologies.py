@@ -29,6 +29,7 @@ ALSO = {"placeholder": {"PPO104"}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "clamped": {"log_ratio_clamp": 0.2},
     "off-policy": {"expect_on_policy": True},
+    "twice": {"adv_norm": "group", "adv_norm_unit": "sequence"},
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -139,3 +140,19 @@ def test_the_names_of_the_frameworks_are_those_of_the_presets_and_equal_what_the
                 assert expected is not None
                 factor = (-1 if found[2] else 1) * (0.5 if found[4] else 1)
                 assert metric.value == pytest.approx(factor * expected, rel=1e-9)
+
+
+def test_the_picture_shows_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = ElementTree.parse(ROOT / ".github" / "screenshot.svg").getroot()
+    lines = ["".join(one.itertext()) for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    shown = " ".join(" ".join(lines).split())
+    command = re.search(r"\$ (ppocli check .*?) sample_data/overflow.npz 1,000", shown)
+    assert command is not None
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(command[1].split()[1:]) == ExitCode.GATE_FAILED
+    printed = " ".join(capsys.readouterr().out.split())
+    assert shown.endswith(printed)
+    assert "(.github/screenshot.svg)" in README

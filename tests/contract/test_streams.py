@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import reports
 from contract.command import FAKE_ENGINE, environment, ppocli
+from pages import parsed
 
 EVAL = shlex.join([sys.executable, str(FAKE_ENGINE), "eval"])
-FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "html")
 
 
 def shell(line: str, **changes: str) -> subprocess.CompletedProcess[bytes]:
@@ -170,6 +171,8 @@ def test_odd_names(format_: str) -> None:
             [json.loads(text)] if format_ == "json" else list(map(json.loads, text.splitlines()))
         )
         assert documents[-1]["inputs"][0]["path"] == reports.ODD_NAME
+    elif format_ == "html":
+        assert shown in parsed(text).text()
     elif format_ == "md":
         assert r"\[red\]x\[/red\] \\x1b\[31m\|ü\\x0a.parquet" in text
     else:
@@ -206,7 +209,7 @@ def on_a_terminal(*arguments: str, width: int = 80, **changes: str) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     command = [sys.executable, str(FAKE_ENGINE), *arguments]
-    settings = environment(TERM="xterm-256color", **changes)
+    settings = environment(**{"TERM": "xterm-256color", **changes})
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=settings) as child:
         os.close(follower)
         shown = b""
@@ -231,6 +234,21 @@ def test_a_terminal_gets_color_and_its_width() -> None:
     assert "\x1b" not in on_a_terminal("eval", "nulls", NO_COLOR="1")
     assert "\x1b" not in on_a_terminal("--help")
     assert on_a_terminal("eval", "full", NO_COLOR="1") == ppocli("eval", "full", COLUMNS="80").stdout.decode()
+
+
+@pytest.mark.parametrize("name", ["full", "nulls", "steps"])
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_terminal_without_color_shows_what_a_pipe_of_its_width_gets(name: str, width: int) -> None:
+    shown = on_a_terminal("eval", name, width=width, NO_COLOR="1")
+    assert shown == ppocli("eval", name, COLUMNS=str(width)).stdout.decode()
+
+
+def test_a_dumb_terminal_gets_ascii_and_no_escape() -> None:
+    for arguments in (["steps"], ["full", "--hist"]):
+        shown = on_a_terminal("eval", *arguments, TERM="dumb")
+        assert shown.isascii()
+        assert "\x1b" not in shown
+        assert shown == ppocli("eval", *arguments, "--ascii", COLUMNS="80").stdout.decode()
 
 
 def test_only_the_document_is_on_standard_output() -> None:

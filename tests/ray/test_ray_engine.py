@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,16 @@ from ppocli.core.spec import LossSpec
 from ppocli.engine.by_file import ByFile, evaluate_with_partials
 from ppocli.engine.evaluate import evaluate_files, split_settings
 from ppocli.errors import InputError, UsageProblem
+from ppocli.kernels._jit import COMPILE_NOTICE
 
-ray = pytest.importorskip("ray", reason="the extra ppocli[ray] is not installed")
+if find_spec("ray") is not None:
+    import ray
 
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra ppocli[ray] is not installed"),
+]
 
 MEMORY = 400 << 20
 """The budget of a worker, as of any run."""
@@ -97,8 +104,20 @@ def on(cluster: Any, paths: list[str], **settings: Any) -> Any:
         (slice(None), {"adv_norm": "batch", "worst": 2}),
         (slice(0, 3), {"rollout_is": "token", "rollout_is_cap": 2.0}),
         (slice(0, 3), {"by": "total"}),
+        (slice(0, 3), {"adv_norm": "group", "worst": 2}),
+        (slice(None), {"adv_norm": "minibatch:16"}),
     ],
-    ids=["all layouts", "framework", "groups", "sequences", "normalised", "corrected", "total"],
+    ids=[
+        "all layouts",
+        "framework",
+        "groups",
+        "sequences",
+        "normalised",
+        "corrected",
+        "total",
+        "by group",
+        "by rows",
+    ],
 )
 def test_every_report_is_the_local_one(
     cluster: Any, files: list[str], kinds: slice, settings: dict[str, Any]
@@ -124,7 +143,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
     out, err = capsys.readouterr()
     document = json.loads(out) if out else {}
     document.pop("run", None)
-    return code, document, err
+    return code, document, err.replace(f"{COMPILE_NOTICE}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +152,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
         ["eval", "--worst", "2"],
         ["check", "--max", "clip_frac=0.01", "--by", "file"],
         ["drift", "--tis-cap", "1.01"],
+        ["audit", "--formats", "bfloat16,int8,int8_per_sequence"],
+        ["eval", "--audit", "--adv-norm", "batch"],
     ],
-    ids=lambda one: one[0],
+    ids=lambda one: " ".join(one[:2]),
 )
 def test_commands(
     cluster: Any, files: list[str], capsys: pytest.CaptureFixture[str], command: list[str]

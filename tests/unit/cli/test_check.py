@@ -51,7 +51,7 @@ def document(out: str) -> dict[str, Any]:
         (["--fail-on", "never"], 2),
         (["--select", "PPO303"], 2),
         (["--ignore", "PPO9"], 2),
-        (["--by", "stepp"], 2),
+        (["--by", ""], 2),
         (["--profile", "verk"], 2),
         (["--tolerance", "clip_frac=5%"], 2),
         (["--baseline", "base.json"], 2),

@@ -183,13 +183,87 @@ def test_the_noise_floor_is_read_not_subtracted(run: Run, rollouts: Path, tmp_pa
     assert "noise floor" in run("drift", rollouts, "--floor", saved)[1]
 
 
-@pytest.mark.parametrize("text", ["{", '{"kind": "eval", "metrics": {}}', '{"kind": "drift"}'])
-def test_a_floor_that_is_no_report_is_refused(run: Run, rollouts: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not a JSON document"),
+        ("[]", "no report of ppocli"),
+        ('{"kind": "drift", "metrics": {}}', "not a report of ppocli"),
+        ('{"tool": "ppocli", "kind": "drift"}', "not a report of ppocli"),
+        ('{"tool": "ppocli", "kind": "eval", "metrics": {}}', "a report of kind 'eval', not 'drift'"),
+        ('{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_p99": NaN}}', "NaN is not JSON"),
+        (
+            '{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_p99": true}}',
+            "damaged report: diff_abs_p99 is True",
+        ),
+        (
+            '{"tool": "ppocli", "kind": "drift", "metrics": {"diff_abs_max": "1"}}',
+            "damaged report: diff_abs_max is '1'",
+        ),
+    ],
+)
+def test_a_floor_that_is_no_report_is_refused(
+    run: Run, rollouts: Path, tmp_path: Path, text: str, says: str
+) -> None:
     floor = tmp_path / "floor.json"
     floor.write_text(text)
     code, out, err = run("drift", rollouts, "--floor", floor)
     assert (code, out) == (3, "")
+    assert says in err
     assert "floor.json" in err
+
+
+def test_a_floor_may_be_data_of_any_form(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    table = pq.read_table(rollouts).to_pydict()
+    lines = tmp_path / "floor.jsonl"
+    names = ("old_log_probs", "rollout_log_probs", "mask")
+    rows = [{name: table[name][row] for name in names} for row in range(6)]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "floors"
+    folder.mkdir()
+    for name, part in (("a", slice(0, 2)), ("b", slice(2, 6))):
+        pq.write_table(pq.read_table(rollouts)[part], folder / f"{name}.parquet")
+    for floor in (lines, folder):
+        code, out, err = run("drift", rollouts, "-f", "json", "--floor", floor)
+        assert (code, err) == (0, "")
+        assert document(out)["floor"]["times"] == pytest.approx(
+            dict.fromkeys(("diff_abs_mean", "diff_abs_p99", "diff_abs_max", "drift_kl_k3"), 1.0), rel=1e-13
+        )
+    code, _, err = run("drift", rollouts, "--floor", tmp_path / "missing.parquet")
+    assert code == 3
+    assert "missing.parquet" in err
+
+
+@pytest.mark.parametrize(
+    ("sampler", "says"),
+    [
+        ([-1.0, -2.0], "the noise floor is exactly 0, and so is the difference"),
+        ([-1.0, -2.1], "the noise floor is exactly 0, the difference is not"),
+    ],
+)
+def test_a_floor_of_exactly_zero(run: Run, tmp_path: Path, sampler: list[float], says: str) -> None:
+    for name, rollout in (("floor", [-1.0, -2.0]), ("data", sampler)):
+        table = pa.table({"old_log_probs": [-1.0, -2.0], "rollout_log_probs": rollout})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    made = document(
+        run("drift", tmp_path / "data.parquet", "--floor", tmp_path / "floor.parquet", "-f", "json")[1]
+    )
+    assert [one["message"] for one in made["findings"] if one["code"] == "PPO510"] == [says]
+    assert made["floor"]["times"] == {}
+
+
+def test_steps_that_are_text_are_shown(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    path = tmp_path / "steps.parquet"
+    steps = pa.array(["warm-up", "warm-up", None, "late", "late", "late"])
+    pq.write_table(pq.read_table(rollouts).drop_columns("step").append_column("step", steps), path)
+    out = run("drift", path, "--by", "step")[1]
+    lines = out[out.index("\nstep ") :].splitlines()
+    assert [line.split()[0] for line in lines[3:6]] == ["late", "warm-up", "none"]
+    without = tmp_path / "without.parquet"
+    pq.write_table(pq.read_table(rollouts).drop_columns("step"), without)
+    code, out, err = run("drift", without, "--by", "step")
+    assert (code, out) == (3, "")
+    assert "no column for step" in err
 
 
 @pytest.mark.parametrize(
@@ -293,3 +367,116 @@ def test_options_come_from_a_file_and_from_variables(
     assert code == 2
     assert "tis-cap" in err
     assert "ppocli.toml:2" in err
+
+
+def test_limits_make_it_a_gate(run: Run, rollouts: Path) -> None:
+    table = pq.read_table(rollouts).to_pydict()
+    old, rollout, mask = (
+        np.concatenate([np.array(row) for row in table[name]])
+        for name in ("old_log_probs", "rollout_log_probs", "mask")
+    )
+    size = float(np.abs(old - rollout)[mask].max())
+    code, out, _ = run("drift", rollouts, "--max", f"diff_abs_max={size!r}", "-f", "json")
+    [check] = document(out)["checks"]
+    assert (code, check["status"], check["value"], check["name"]) == (
+        0, "pass", size, f"diff_abs_max <= {size!r}",
+    )  # fmt: skip
+    below = float(np.nextafter(size, 0.0))
+    code, out, _ = run(
+        "drift", rollouts, "--max", f"drift.diff_abs_max={below!r}", "--min", "n_tokens=1", "-f", "json"
+    )
+    made = document(out)
+    assert (code, made["exit_code"], made["status"]) == (1, 1, "failed")
+    assert [(one["metric"], one["status"]) for one in made["checks"]] == [
+        ("diff_abs_max", "fail"), ("n_tokens", "pass"),
+    ]  # fmt: skip
+    assert made["checks"][0]["where"] == made["places"]["diff_abs_max"]
+    screen = run("drift", rollouts, "--max", f"diff_abs_max={below!r}")[1]
+    assert screen.rstrip().endswith("FAIL  1 of 1 check failed")
+    assert "FAIL  1 of 1 check failed" in run("drift", rollouts, "--max", "diff_abs_max=0", "-f", "md")[1]
+    page = run("drift", rollouts, "--max", "diff_abs_max=0", "-f", "html")[1]
+    assert "1 of 1 check failed" in page
+    assert "checks" not in document(run("drift", rollouts, "-f", "json")[1])
+
+
+def test_a_limit_on_what_is_null_fails(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    code, out, _ = run("drift", rollouts, "--max", "tis_weight_mean=9", "-f", "json")
+    assert code == 1
+    assert document(out)["checks"][0]["reason"] == "null: tis_cap is not given"
+    bad = tmp_path / "nan.parquet"
+    columns = {"old_log_probs": [-1.0, float("nan")], "rollout_log_probs": [-1.0, -1.0]}
+    pq.write_table(pa.table(columns), bad)
+    code, out, _ = run(
+        "drift", bad, "--max", "diff_abs_mean=9", "--max", "diff_abs_mean_finite=0", "-f", "json"
+    )
+    assert code == 1
+    strict, finite = document(out)["checks"]
+    assert (strict["status"], strict["where"]["row"]) == ("fail", 1)
+    assert (finite["status"], finite["value"]) == ("pass", 0.0)
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"old_log_probs": [-1.0], "rollout_log_probs": [-1.0], "mask": [False]}), empty)
+    assert run("drift", empty, "--max", "diff_abs_mean=9")[0] == 5
+    assert run("drift", empty, "--max", "diff_abs_mean=9", "--allow-empty")[0] == 0
+
+
+def test_two_files_are_judged_too(run: Run, rollouts: Path, tmp_path: Path) -> None:
+    table = pq.read_table(rollouts)
+    for name, role in (("a", "old_log_probs"), ("b", "rollout_log_probs")):
+        pq.write_table(table.select([role]), tmp_path / f"side_{name}.parquet")
+    sides = tmp_path / "side_a.parquet", tmp_path / "side_b.parquet"
+    assert run("drift", *sides, "--max", "diff_abs_p99=0.001", "-qq")[0] == 1
+    assert run("drift", *sides, "--max", "diff_abs_p99=1000", "-qq")[0] == 0
+    # The floor is compared in the same way, and not judged.
+    code, out, _ = run("drift", *sides, "--max", "diff_abs_p99=1000", "--floor", rollouts, "-f", "json")
+    assert code == 0
+    assert document(out)["floor"]["times"]["diff_abs_max"] < 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--max", "clip_frac=1"), "metric 'drift.clip_frac' is not known"),
+        (("--max", "diff_abs_p99=nan"), "a limit must be finite"),
+        (("--min", "diff_abs_p99"), "--min takes METRIC=VALUE"),
+        (("--max", "=1"), "--max takes METRIC=VALUE"),
+        (("--max", "diff_mean=1", "--skip-bad"), "limits take no --skip-bad"),
+    ],
+)
+def test_limits_are_checked_before_anything_is_read(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = run("drift", "missing.parquet", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_limits_of_files_and_variables(
+    run: Run, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ppocli.toml").write_text("[drift.max]\ndiff_abs_max = 0\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("drift", rollouts, "-f", "json")
+    assert (code, document(out)["checks"][0]["source"]) == (1, "ppocli.toml:2")
+    assert run("drift", rollouts, "--max", "diff_abs_max=99", "-qq")[0] == 0
+    (tmp_path / "ppocli.toml").write_text("[drift.max]\nclip_fraction = 0\n")
+    code, _, err = run("drift", rollouts)
+    assert code == 2
+    assert "ppocli.toml:2" in err
+    # A variable speaks to `check` too, which has metrics that drift does not have.
+    (tmp_path / "ppocli.toml").unlink()
+    monkeypatch.setenv("PPOCLI_MAX", "clip_frac=0.1 drift.diff_abs_max=0 diff_abs_mean=0")
+    code, out, _ = run("drift", rollouts, "-f", "json")
+    assert code == 1
+    assert [one["metric"] for one in document(out)["checks"]] == ["diff_abs_max", "diff_abs_mean"]
+
+
+def test_both_places_of_two_sides_have_a_line(run: Run, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for values, says in (
+        ([[-1.0], [-2.0, -3.0]], ("row 0, old_log_probs", "row 0, rollout_log_probs")),
+        ([[-1.0, -2.0]], ("token 2", "its end")),
+        ([[-1.0, -2.0], [-3.0], [-4.0]], ("its end", "token 3")),
+    ):
+        pq.write_table(pa.table({"old_log_probs": [[-1.0, -2.0], [-3.0]]}), a)
+        pq.write_table(pa.table({"rollout_log_probs": values}), b)
+        code, _, err = run("drift", a, b)
+        assert code == 3
+        assert f"\n  --> {a}, {says[0]}\n      {b}, {says[1]}\n" in err

@@ -159,7 +159,11 @@ def test_other_options_reach_the_engine(
         (["--rollout-is-cap", "2"], "rollout_is_cap bounds a weight, and no weight is asked for"),
         (["--adv-norm", "groups"], "--adv-norm 'groups' is not known"),
         (["--layout", "tokens"], "--layout 'tokens' is not known"),
-        (["--by", "step"], "--by 'step' is not known"),
+        (["--by", ""], "--by takes file, total, step or the name of a column, not ''"),
+        (
+            ["--by", "step", "--partials", "p.json"],
+            "--by step reads all files in one process, so it takes no --partials",
+        ),
         (["--format", "yaml"], "--format 'yaml' is not known"),
         (["--color", "red"], "--color 'red' is not known"),
         (["--progress", "on"], "--progress 'on' is not known"),

@@ -16,7 +16,7 @@ from ppocli.errors import UsageProblem
     "wrong",
     [
         {"fail_on": "info"},
-        {"by": "row"},
+        {"by": ""},
         {"on_policy_tol": math.nan},
         {"on_policy_tol": math.inf},
         {"on_policy_tol": -1.0},

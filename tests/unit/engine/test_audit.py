@@ -680,3 +680,51 @@ def test_advantages_that_cannot_be_normalised_give_no_verdict(adv: list[float]) 
     assert ppocli.evaluate(**values, **settings, **form).metrics["policy_loss"] is None
     with pytest.raises(InputError, match="no loss to audit"):
         ppocli.audit(**values, **settings, **form)
+
+
+def test_a_file_that_is_skipped_at_the_end_leaves_the_recommendation_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, plain = 8192, {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    exact = -np.floor(rng.exponential(8.0, n)).astype(
+        np.float32
+    )  # small integers: any 16-bit format holds them
+    for name, old, new in (
+        ("a.parquet", exact, exact),
+        ("b.parquet", exact, (exact + rng.normal(0.0, 0.3, n)).astype(np.float32)),
+    ):
+        table = pa.table({"log_probs": new, "old_log_probs": old, "advantages": rng.normal(0.0, 1.0, n)})
+        pq.write_table(table, tmp_path / name, row_group_size=n // 2, **plain)
+    bad = tmp_path / "b.parquet"
+    content = bytearray(bad.read_bytes())
+    content[pq.ParquetFile(bad).metadata.row_group(1).column(0).data_page_offset + 1000] ^= 255
+    bad.write_bytes(content)
+    paths = [tmp_path / "a.parquet", bad]
+    report = ppocli.audit(paths, formats="bfloat16", skip_bad=True, chunk_rows=2048)
+    assert len(report.evaluation.skipped) == 1
+    found = report.audit.recommendation
+    assert found is not None
+    assert (found.storage, found.arithmetic) == ("bfloat16", "float32")
+
+
+def test_a_ratio_that_becomes_nan_is_the_worst_flip_and_has_no_extremes() -> None:
+    """-1000 is NaN in e4m3fn: exp(-1000 + 999) is clipped in float64, and nothing is known of it there."""
+    new, old = np.array([-1.0, -1000.0, -1.0]), np.array([-1.5, -999.0, -1.0])
+    report = ppocli.audit(
+        log_probs=new, old_log_probs=old, advantages=np.array([1.0, -1.0, 1.0]), formats="float8_e4m3fn"
+    )
+    answer = storage(report, "float8_e4m3fn")
+    assert (answer.metrics["clip_flips_off"], answer.metrics["ratio_overflow"]) == (1, 1)
+    assert answer.worst_flip is not None
+    assert (answer.worst_flip.where.row, answer.worst_flip.ratio) == (1, None)
+    for name in ("ratio_min", "ratio_max", "ratio_error_max", "log_ratio_error_max"):
+        assert answer.metrics[name] is None
+        assert answer.nulls[name].nonfinite == "nan"
+
+
+def test_squares_of_ratios_that_overflow_give_no_effective_sample_size() -> None:
+    """exp(400) is a float64 and its square is not: 0 would be wrong, the answer is about 1 / n."""
+    new = np.array([0.0, -1.0])
+    report = ppocli.audit(
+        log_probs=new, old_log_probs=np.array([-400.0, -1.0]), advantages=np.ones(2), formats="float32"
+    )
+    assert storage(report, "float32").metrics["ess_frac"] is None

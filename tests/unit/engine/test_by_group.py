@@ -244,7 +244,7 @@ def test_any_column_tells_groups_apart(tmp_path: Path) -> None:
     }
     want = alone([part], tmp_path)
     assert made[0].metrics == want
-    with pytest.raises(InputError, match="nowhere"):
+    with pytest.raises(InputError, match="no column 'nowhere'"):
         groups_by("nowhere", [str(tmp_path / "a.parquet")], LossSpec(), ReadOptions())
 
 

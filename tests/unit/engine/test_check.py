@@ -360,3 +360,21 @@ def test_what_rounding_can_give_is_none() -> None:
     edge = {"clip_frac": 1.0, "ess_frac": 1.0 + 1e-12, "ratio_min": 2.0, "ratio_mean": 2.0000000000000004}
     edge |= {"ratio_max": 2.0, "approx_kl_k3": 0.0, "explained_variance": -40.0}
     assert judge(document(edge), Gate()).document["findings"] == []
+
+
+def test_the_first_group_that_breaks_a_limit_is_named() -> None:
+    limits = (
+        Limit("policy_loss", "max", 0.5),
+        Limit("clip_frac", "max", 0.9),
+        Limit("n_tokens", "max", 4099),
+    )
+    made = judge(reports.steps().to_dict(), Gate(limits=limits, by="step"))
+    assert made.gate["first_failed"] == [
+        {"check": "policy_loss <= 0.5", "key": {"step": 10}, "value": None, "n_failed": 3, "n_groups": 5},
+        {"check": "n_tokens <= 4099", "key": {"step": None}, "value": 4100, "n_failed": 1, "n_groups": 5},
+    ]
+
+
+def test_where_nothing_is_judged_by_group_there_is_no_first() -> None:
+    made = judge(reports.steps().to_dict(), Gate(limits=(Limit("policy_loss", "max", -1.0),)))
+    assert made.gate["first_failed"] == []

@@ -163,9 +163,9 @@ def test_limits_by_step(tmp_path: Path) -> None:
     ]
     wider = ppocli.check(path, by="step", columns={"step": "round"}, max={"clip_frac": 0.5}, clip_eps=0.6)
     assert wider.exit_code == 0
-    with pytest.raises(UsageProblem, match="not for arrays"):
+    with pytest.raises(UsageProblem, match="not of arrays"):
         ppocli.check(**ARRAYS, by="step", **EVERY)
-    masked = parquet(tmp_path / "b.parquet", mask=[0, 0])
+    masked = parquet(tmp_path / "b.parquet", mask=[0, 0], step=[0, 1])
     assert ppocli.check(masked, by="step", **EVERY).exit_code == ExitCode.EMPTY
 
 

@@ -216,3 +216,54 @@ def test_a_file_without_the_columns_says_which_to_choose(tmp_path: Path) -> None
     problem = refused(path)
     assert "old_log_probs" in problem.message
     assert "--a ROLE and --b ROLE choose others" in str(problem.hint)
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 3, 1000])
+def test_what_each_file_holds_is_counted_in_it(tmp_path: Path, chunk_rows: int) -> None:
+    """Values that are no numbers stand in the file where they are, not in that of their partners."""
+    nan, inf = float("nan"), float("inf")
+    a = write(
+        tmp_path / "a.parquet",
+        old_log_probs=[-1.0, nan, -1.0, -1.0, -1.0, -1.0],
+        # A column of the other side's role, which is not read here.
+        rollout_log_probs=[nan] * 6,
+        values=[0.0, 1.0, 2.0, inf, 4.0, 5.0],
+        mask=[True, True, True, True, True, False],
+    )
+    write(
+        tmp_path / "b" / "1.parquet", rollout_log_probs=pa.array([-1.0, -1.0, None]), values=[0.0, 1.0, nan]
+    )
+    write(
+        tmp_path / "b" / "2.parquet",
+        rollout_log_probs=[-inf, nan, nan],
+        values=[3.0, 4.0, nan],
+        mask=[True, True, True],
+    )
+    report = ppocli.drift(a, tmp_path / "b", roles="values", chunk_rows=chunk_rows)
+    side_a, first, second = report.inputs
+    assert [(one.tokens, one.masked) for one in report.inputs] == [(5, 1), (3, 0), (2, 1)]
+
+    def counts(one: Any, role: str) -> tuple[int, ...]:
+        column = one.columns[role]
+        return column.n_null, column.n_nan, column.n_posinf, column.n_neginf
+
+    assert counts(side_a, "old_log_probs") == (0, 1, 0, 0)
+    assert counts(side_a, "values") == (0, 0, 1, 0)
+    assert counts(side_a, "rollout_log_probs") == (0, 0, 0, 0)
+    assert counts(first, "rollout_log_probs") == (1, 0, 0, 0)
+    assert counts(second, "rollout_log_probs") == (0, 1, 0, 1)
+    assert counts(first, "values") == (0, 1, 0, 0)
+    assert counts(second, "values") == (0, 0, 0, 0)
+    [told] = [one for one in report.findings if one.message.startswith("rollout_log_probs")]
+    assert f"the first at token 2 of '{tmp_path / 'b' / '1.parquet'}'" in told.message
+    assert told.where is not None
+    assert (told.where.path, told.where.row) == (str(a), 2)
+
+
+def test_keys_that_look_alike_are_told_apart(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.parquet", old_log_probs=[-1.0], sequence_id=["1"])
+    b = write(tmp_path / "b.parquet", rollout_log_probs=[-1.0], sequence_id=[1])
+    assert refused(a, b, key="sequence_id").message.endswith("; one is text, the other a number")
+    a = write(tmp_path / "a.parquet", old_log_probs=[-1.0], sequence_id=pa.array([None], pa.int64()))
+    b = write(tmp_path / "b.parquet", rollout_log_probs=[-1.0], sequence_id=pa.array([None], pa.int64()))
+    assert refused(a, b, key="sequence_id").message.endswith("; null is equal to nothing")

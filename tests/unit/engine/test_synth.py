@@ -72,6 +72,18 @@ def test_faults_are_where_and_what_they_say() -> None:
     assert (~only("masked-sequences")["mask"].any(axis=1)).nonzero()[0].tolist() == [3, 11, 19, 27, 35, 43]
     assert (only("placeholder")["log_probs"] == -100.0).sum() >= 8
     assert all((only("negated")[role] > 0.0).all() for role in LOG_PROBS)
+    new = only("above-zero")["log_probs"]
+    assert (int((new > 0.0).sum()), float(new.max())) == (8, pytest.approx(0.009))
+    c = only("zeroed")
+    missing = c["old_log_probs"] == 0.0
+    assert (int(missing.sum()), bool((c["log_probs"][missing] < -2.0).all())) == (8, True)
+    c = only("flat-groups")
+    zero = [bool((c["advantages"][c["group_id"] == group] == 0.0).all()) for group in range(6)]
+    assert zero == [True, True, False, True, True, True]
+    c = only("other-returns")
+    off = np.abs(c["returns"] - c["old_values"] - c["advantages"])[c["mask"]]
+    assert sorted({round(float(one), 4) for one in off}) == [0.0, 0.5]
+    assert int((off > 0.1).sum()) == max(8, int(0.01 * off.size))
     padded = only("padding")
     assert padded["mask"].all()
     zero = padded["log_probs"] == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import checked
 import pytest
@@ -12,7 +13,7 @@ import reports
 
 from ppocli.core.limits import Limit
 from ppocli.render.check_formats import CHECK_FORMATS, check_text
-from ppocli.render.check_screen import MOST_PASSED, verdict
+from ppocli.render.check_screen import MOST_FAILED, MOST_PASSED, verdict
 from ppocli.render.console import Look
 
 
@@ -125,3 +126,19 @@ def test_delimited(form: str, delimiter: str) -> None:
     assert [one["status"] for one in table] == ["pass", "fail", "fail", "pass"]
     assert [one["value"] for one in table] == ["0.0", "", "0.25", "0"]
     assert {one["limit"] for one in table} == {"0.125", ""}
+
+
+def test_by_step_the_first_that_breaks_each_limit_comes_before_the_checks() -> None:
+    lines = [" ".join(line.split()) for line in screen("steps").splitlines()]
+    start = lines.index("limit first step that breaks it value broken in")
+    assert lines[start + 2] == "policy_loss <= 0.5 10 null 3 of 5"
+    assert lines.index("step check value status note") > start
+
+
+def test_failed_checks_of_thousands_of_groups_are_counted() -> None:
+    one = reports.steps().groups[3]
+    made = reports.report(groups=tuple(replace(one, key={"step": k}) for k in range(3000)))
+    text = check_text(checked.judged(made, Limit("policy_loss", "max", 0.5), by="step"), "table", Look())
+    assert f"{3000 - MOST_FAILED:,} more" in text
+    assert sum("FAIL" in line for line in text.splitlines()) == MOST_FAILED + 2
+    assert text.endswith("\nFAIL  3,000 of 3,001 checks failed\n")

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 import reports
 
+from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import Look
 from ppocli.render.screen import eval_screen
-from ppocli.render.table import eval_table
-
-if TYPE_CHECKING:
-    from syrupy.assertion import SnapshotAssertion
+from ppocli.render.table import draw, eval_table
 
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
 
@@ -84,7 +81,45 @@ def test_paths_lose_their_middle_on_a_narrow_terminal_only() -> None:
     assert path in eval_table(made, Look(width=200, terminal=True))
 
 
-@pytest.mark.parametrize("width", [80, 120, 40])
-@pytest.mark.parametrize("name", ["full", "nulls", "several"])
-def test_layout(name: str, width: int, snapshot: SnapshotAssertion) -> None:
-    assert eval_table(reports.BY_NAME[name](), Look(width=width)) == snapshot
+LONG = "a note that has more words than there is room for beside a number"
+
+
+def noted(note: str, name: str = "clip_frac") -> str:
+    columns = (Column("metric", "metric"), Column("value", "number"), Column("note", "note"))
+    return draw(Screen((), (Block(columns, ((name, "0.25", note), ("b", "1", ""))),)), Look(width=40))
+
+
+def test_a_note_stands_beside_its_row_where_it_has_room() -> None:
+    assert noted(LONG).splitlines()[3:] == [
+        "clip_frac   0.25  a note that has more",
+        "                  words than there is",
+        "                  room for beside a",
+        "                  number",
+        "b              1",
+    ]
+
+
+def test_a_note_stands_below_its_row_where_it_has_not() -> None:
+    assert noted(LONG, "a_metric_with_a_longer_name").splitlines()[1:] == [
+        "metric                       value",
+        "──────────────────────────────────",
+        "a_metric_with_a_longer_name   0.25",
+        "  a note that has more words than there",
+        "  is room for beside a number",
+        "b                                1",
+    ]
+
+
+def test_a_short_note_needs_little_room() -> None:
+    assert noted("tiny", "a_metric_with_a_longer_name").splitlines()[3:] == [
+        "a_metric_with_a_longer_name   0.25  tiny",
+        "b                                1",
+    ]
+
+
+def test_longer_names_of_a_framework_do_not_push_the_other_tables() -> None:
+    columns = (Column("metric", "metric"), Column("value", "number"), Column("note", "note"))
+    mine, theirs = Block(columns, (("a", "1", "x"),)), Block(columns, (("b" * 31, "2", "y"),))
+    lines = draw(Screen((), (mine, theirs)), Look(width=80)).splitlines()
+    assert lines[3] == "a           1  x"
+    assert lines[-1] == f"{'b' * 31}      2  y"
