@@ -17,7 +17,7 @@ from ppocli.cli.failures import notice
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
 from ppocli.cli.settings import Configuration
-from ppocli.core.drift_options import DriftOptions
+from ppocli.core.drift_options import DriftOptions, words
 from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
@@ -146,8 +146,8 @@ class PairOptions:
         return DriftOptions(
             a=self.a,
             b=self.b,
-            key=_words(self.key),
-            roles=_words(self.roles),
+            key=words(self.key),
+            roles=words(self.roles),
             tis_cap=caps.tis_cap,
             mask_low=caps.mask_low,
             mask_high=caps.mask_high,
@@ -159,11 +159,6 @@ class PairOptions:
             worst=self.worst,
             limits=limits,
         )
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    """Return the words between commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
 
 
 def run(

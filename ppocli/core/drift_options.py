@@ -179,3 +179,8 @@ def drift_limits(option: str, kind: LimitKind, pairs: Iterable[str]) -> list[Lim
         pair if pair.startswith(PREFIX) or not pair.partition("=")[0] else PREFIX + pair for pair in pairs
     ]
     return [replace(one, metric=one.metric.removeprefix(PREFIX)) for one in limits_from(option, kind, named)]
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """Return the words between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()

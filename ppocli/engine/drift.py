@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.chunk import ReadOptions
-from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions, drift_limits
+from ppocli.core.drift_options import FLOOR_METRICS, FULL_BYTES, NO_CAPS, DriftOptions, drift_limits, words
 from ppocli.core.progress import NoProgress, Progress
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import choose
@@ -123,10 +123,8 @@ def drift(source: Any = None, other: Any = None, /, **settings: Any) -> DriftRep
     names = {one.name for one in fields(DriftOptions)}
     chosen = {name: settings.pop(name) for name in list(settings) if name in names}
     for name in ("key", "roles"):
-        if isinstance(chosen.get(name), str):
-            chosen[name] = (chosen[name],)
-        elif name in chosen:
-            chosen[name] = tuple(chosen[name])
+        given = chosen.get(name)
+        chosen[name] = words(given) if given is None or isinstance(given, str) else tuple(given)
     bounds: tuple[LimitKind, ...] = ("max", "min")
     for kind in bounds:
         pairs = [f"{name}={float(value)!r}" for name, value in (settings.pop(kind, None) or {}).items()]
@@ -248,8 +246,15 @@ def read_floor(path: str, options: DriftOptions, run: DriftRun) -> dict[str, Any
     ------
     InputError
         Neither.
+    UsageProblem
+        Data, which hold each role once, where both sides are the same role.
     """
     if not saved.is_saved_report(path):
+        if options.a is not None and options.a == options.b:
+            raise UsageProblem(
+                f"--floor needs a saved report where both sides are {options.a}",
+                hint=f"ppocli drift A AGAIN --a {options.a} --b {options.a} -f json -o floor.json",
+            )
         plain = replace(options, floor=None, worst=0, by="total", detail="main", key=(), roles=(), limits=())
         report = drift_files([path], None, plain, run.reading, chunk_rows=run.chunk_tokens)
         return {"path": path, "metrics": dict(report.metrics)}

@@ -61,9 +61,9 @@ class OneSide:
 
     def open(self, path: str, reading: ReadOptions | None = None) -> Reader:
         """Open a file that must have both columns."""
-        from ppocli.io.source import open_input
-
-        return open_input(path, reading or self.run.reading, self.run.coders, (self.a, self.b))
+        options = self.run.options
+        named = [role for role in (options.a, options.b) if role is not None]
+        return _opened(path, reading or self.run.reading, self.run.coders, (self.a, self.b), named)
 
     def sources(self) -> Iterator[tuple[int, Inside | Beside]]:
         """Open one file after the other."""
@@ -182,23 +182,14 @@ class TwoSides(OneSide):
 
     def _open_side(self, path: str, side: int, required: Sequence[str]) -> tuple[Reader, dict[str, str]]:
         """Open a file of one side, and say where its keys are."""
-        from ppocli.io.source import open_input
-
         reading = self._reading(side)
         roles = _key_roles(path, self.run.options.key, reading)
         if roles.get("position"):
             reading = replace(reading, columns={**reading.columns, "token_id": "position"})
         try:
-            reader = open_input(path, reading, self.run.coders, required)
+            reader = _opened(path, reading, self.run.coders, required, required)
         except InputError as problem:
-            # Named on the command line, a role means the column of that name, whatever stands beside it.
-            named = {role: role for role in required if role not in reading.columns}
-            try:
-                reader = open_input(
-                    path, replace(reading, columns={**reading.columns, **named}), self.run.coders, required
-                )
-            except InputError:
-                raise _explained(problem, self.a, self.b) from None
+            raise _explained(problem, self.a, self.b) from None
         return reader, {key: role for key, role in roles.items() if role}
 
     def sources(self) -> Iterator[tuple[int, Inside | Beside]]:
@@ -295,6 +286,28 @@ class TwoSides(OneSide):
     def total_bytes(self) -> int:
         """Return the size of side a, by which progress is measured."""
         return total_bytes(self.paths)
+
+
+def _opened(
+    path: str,
+    reading: ReadOptions,
+    coders: Mapping[str, IdCoder],
+    required: Sequence[str],
+    named: Sequence[str],
+) -> Reader:
+    """Open a file. A role that was named means the column of that name, whatever stands beside it."""
+    from ppocli.io.source import open_input
+
+    try:
+        return open_input(path, reading, coders, required)
+    except InputError as problem:
+        columns = {role: role for role in named} | dict(reading.columns)
+        if columns == dict(reading.columns):
+            raise
+        try:
+            return open_input(path, replace(reading, columns=columns), coders, required)
+        except InputError:
+            raise problem from None
 
 
 def without_positions(report: InputReport) -> InputReport:

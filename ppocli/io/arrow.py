@@ -127,9 +127,10 @@ class ArrowSource:
         reader = self._opened({_lightest(self.schema)} if self._compressed and len(self.schema) else ())
         if hasattr(reader, "get_batch"):
             self.n_batches = reader.num_record_batches
+        index = begins = 0
         try:
-            index = 0
             while index < self.n_batches or not hasattr(reader, "get_batch"):
+                begins = self._stream.tell() if self._recover else 0
                 self.rows += self._batch(reader, index).num_rows
                 index += 1
         except StopIteration:
@@ -137,8 +138,8 @@ class ArrowSource:
         except FAILURES as failure:
             if not self._recover:
                 raise self._damaged(index, failure) from None
-            left = self._buffer.size - self._stream.tell()
-            self.notes = (*self.notes, f"cut in record batch {index}: {left:,} bytes after it not read")
+            left = self._stream.size() - begins
+            self.notes = (*self.notes, f"cut in record batch {index}: {left:,} bytes not read")
         self.n_batches = index
 
     def _look_at_end(self) -> None:

@@ -161,7 +161,9 @@ def canonical_of(
     roles: dict[str, Stored] = {}
     for role, column in report.columns.items():
         kind = _stored_type(role, column.dtype, options)
-        roles[role] = Stored(kind, origins.get(role, column.dtype), "row" if role in per_row else "token")
+        # A column of only nulls has no lists to go by; log-probs are stored one per token nevertheless.
+        by_row = role in per_row and ROLES[role].kind != "log_prob"
+        roles[role] = Stored(kind, origins.get(role, column.dtype), "row" if by_row else "token")
     return Canonical(report.layout != "flat", roles)
 
 

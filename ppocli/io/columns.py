@@ -61,6 +61,7 @@ class Search:
     path: str
     columns: Mapping[str, str]
     chosen: Mapping[str, str] = field(default_factory=dict)
+    inside: Mapping[str, str] = field(default_factory=dict)
     taken: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: dict[str, InputError] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Search:
 
     def where(self) -> Lines:
         """Return the path and, below it, what the input holds."""
-        return Lines(f"{one_line(self.path)}\ncolumns: {one_line(listing(self.columns))}")
+        return Lines(f"{one_line(self.path)}\ncolumns: {one_line(listing({**self.columns, **self.inside}))}")
 
 
 def resolve(
@@ -115,9 +116,9 @@ def resolve(
         A column that `chosen` names, or a required role, is missing; or two columns fit one role.
     """
     check_roles(chosen)
-    search = Search(path, columns, chosen)
+    search = Search(path, columns, chosen, named_only or {})
     for role, name in chosen.items():
-        if name not in columns and name not in (named_only or {}):
+        if name not in columns and name not in search.inside:
             raise _no_such_column(search, role, name)
         search.taken[role] = name
     if by_role:
@@ -131,7 +132,7 @@ def resolve(
         raise unclear(search, ["old_log_probs"], search.open_names)
     missing = [role for role in required if role not in search.taken]
     if missing:
-        raise missing_columns(search, missing, free)
+        raise missing_columns(search, missing, free, required)
     for problem in search.problems.values():
         if required or settled:
             raise problem

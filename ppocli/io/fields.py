@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppocli.core.roles import ROLES
+from ppocli.core.roles import MAIN_ROLES, ROLES
 from ppocli.errors import InputError
 from ppocli.io import convert, lists
 from ppocli.io.columns import chosen_columns, resolve
@@ -64,6 +64,8 @@ class Fields:
         A second mask, one value per sequence: a token counts where both are 1.
     skip_first : bool
         The first token of every row does not count.
+    absent : tuple of str
+        Columns that would play a role if they held more than nulls.
     """
 
     by_role: Mapping[str, Field]
@@ -71,6 +73,7 @@ class Fields:
     notes: tuple[str, ...]
     sample_mask: Field | None = None
     skip_first: bool = False
+    absent: tuple[str, ...] = ()
 
     @property
     def layout(self) -> str:
@@ -146,16 +149,18 @@ def find_fields(
     taken = dict(found.columns)
     sample_mask = sample_mask_of(columns, taken, notes)
     fields: dict[str, Field] = {}
+    absent = []
     for role, column in taken.items():
+        if _is_absent(schema, role, column, options, required):
+            notes.append(f"{role}: column '{column}' holds only nulls (type null), counted as absent")
+            absent.append(column)
+            continue
         try:
-            field = _field(schema, role, column, path, options, notes, whole_numbers)
+            fields[role] = _field(schema, role, column, path, options, notes, whole_numbers)
         except InputError as problem:
             if role != "token_id" or role in options.columns:
                 raise
             notes.append(f"token_id: not read, {problem.message}")
-            continue
-        if field is not None:
-            fields[role] = field
     depth = _token_depth(fields, path)
     token_id = fields.get("token_id")
     if token_id is not None and token_id.depth != depth:
@@ -170,16 +175,26 @@ def find_fields(
     if options.sum_dims and not any(field.summed for field in fields.values()):
         notes.append(SUM_NOT_USED)
     second = None
-    if sample_mask is not None:
+    if sample_mask is not None and _is_absent(schema, "mask", sample_mask, options, required):
+        absent.append(sample_mask)
+    elif sample_mask is not None:
         second = _field(schema, "mask", sample_mask, path, options, [], whole_numbers)
-    if second is not None:
         _token_depth({**fields, "mask": second}, path)
         if "mask" not in fields:  # its column holds only nulls
             fields["mask"], second = second, None
     skip_first = bool(depth) and "mask" in fields and skips_first(columns)
     if skip_first:
         notes.append("position 0 of every row counts as masked, as in NeMo-RL's loss")
-    return Fields(fields, depth, (*notes, *dialect_notes(columns, fields)), second, skip_first)
+    notes += dialect_notes(columns, fields)
+    return Fields(fields, depth, tuple(notes), second, skip_first, tuple(absent))
+
+
+def _is_absent(schema: Any, role: str, column: str, options: ReadOptions, required: Collection[str]) -> bool:
+    """Return whether a column without a value counts as none: a mask, or numbers that nothing asks for."""
+    if lists.depth_and_leaf(type_of(schema, column))[1] != "null":
+        return False
+    asked = role in MAIN_ROLES or role in required or role in options.columns
+    return role == "mask" or (ROLES[role].kind in ("log_prob", "real") and not asked)
 
 
 def _field(
@@ -190,13 +205,10 @@ def _field(
     options: ReadOptions,
     notes: list[str],
     whole_numbers: bool,
-) -> Field | None:
-    """Check the type of a role's column; a mask without a value counts as absent."""
+) -> Field:
+    """Check the type of a role's column."""
     kind = type_of(schema, column)
     depth, leaf = lists.depth_and_leaf(kind)
-    if role == "mask" and leaf == "null":
-        notes.append(f"mask: column '{column}' holds only nulls (type null), counted as absent")
-        return None
     if whole_numbers and leaf == "int64" and ROLES[role].kind in ("log_prob", "real"):
         leaf = "float64"
     dtype = convert.read_as(role, column, leaf, options.bits, path)

@@ -83,7 +83,7 @@ class JsonLines:
         except UnicodeDecodeError:
             raise self._bad(number, "not UTF-8", "write the file in UTF-8, uncompressed") from None
         except json.JSONDecodeError as failure:
-            what = f"not a whole JSON object: {failure.msg} at column {failure.colno}"
+            what = f"not a whole JSON object: {failure.msg.removesuffix(' at')} at column {failure.colno}"
             raise self._bad(number, what, _ONE_PER_LINE) from None
         except RecursionError:
             raise self._bad(

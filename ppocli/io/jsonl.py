@@ -212,6 +212,7 @@ class JsonlReader:
         n_bytes = n_values = 0
         for number, length, record in lines:
             self._check_keys(number, record)
+            self._check_absent(number, record)
             kept = {key: record.get(key) for key in types}
             records.append(kept)
             numbers.append(number)
@@ -231,6 +232,18 @@ class JsonlReader:
                     f"line {number} has '{key}', and none of the first {_FIRST_RECORDS} records has",
                     where=f"{self.path}, line {number}",
                     hint="write every key in every line, null where there is no value",
+                )
+
+    def _check_absent(self, number: int, record: Mapping[str, Any]) -> None:
+        """Refuse a value of a column that counts as absent, for the first records hold only nulls there."""
+        for key in self._found.absent:
+            seen = Shape()
+            seen.add(record.get(key))
+            if seen.leaf != "null":
+                raise InputError(
+                    f"line {number} has values in '{key}', and the first {_FIRST_RECORDS} records only nulls",
+                    where=f"{self.path}, line {number}",
+                    hint="put a record with values first",
                 )
 
     def _batch(self, records: list[dict[str, Any]], numbers: list[int], types: Mapping[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ppocli.core import shell
@@ -30,7 +30,9 @@ def meanings(name: str) -> str:
     return f"it can mean {', '.join(first)} or {last}"
 
 
-def missing_columns(search: Search, missing: list[str], free: list[str]) -> InputError:
+def missing_columns(
+    search: Search, missing: list[str], free: list[str], required: Collection[str]
+) -> InputError:
     """Build the error for required roles without a column."""
     fitting = [name for name in search.open_names if set(AMBIGUOUS[name.lower()]) & set(missing)]
     if fitting:
@@ -40,12 +42,13 @@ def missing_columns(search: Search, missing: list[str], free: list[str]) -> Inpu
             return search.problems[role]
     stored = [role for role in ("log_probs", "old_log_probs", "rollout_log_probs") if role in search.taken]
     if stored in (["old_log_probs", "rollout_log_probs"], ["log_probs", "rollout_log_probs"]):
-        return _one_policy_short(search, stored[0], missing)
+        compared = all(ROLES[role].kind == "log_prob" for role in required)
+        return _one_policy_short(search, stored[0], missing, compared=compared)
     names = quoted(missing)
     return InputError(
         f"no column for role{'s' if len(missing) > 1 else ''} {names}",
         where=search.where(),
-        hint="\n".join([*_near(search, missing, free), *_never_taken(search, missing)]),
+        hint="\n".join([*_near(search, missing, free), *_never_taken(search, missing), *_records(search)]),
     )
 
 
@@ -61,6 +64,13 @@ def _near(search: Search, missing: list[str], free: list[str]) -> list[str]:
         if near:
             lines.append(f"did you mean {quoted([unused[near[0]]])} for {role}?")
     return [*lines, f"name the column{'s' if len(missing) > 1 else ''}:  {' '.join(options)}"]
+
+
+def _records(search: Search) -> list[str]:
+    """Return a hint line about columns that hold lists of records, one per token."""
+    names = [name for name, text in search.inside.items() if text.startswith("list<struct<")]
+    which = f"{quoted(names)} {'holds' if len(names) == 1 else 'hold'}"
+    return [f"{which} lists of records, which are not read: write a list for each field"] if names else []
 
 
 def _never_taken(search: Search, missing: list[str]) -> list[str]:
@@ -101,7 +111,7 @@ def unclear(search: Search, missing: list[str], names: list[str]) -> InputError:
     )
 
 
-def _one_policy_short(search: Search, stored: str, missing: list[str]) -> InputError:
+def _one_policy_short(search: Search, stored: str, missing: list[str], *, compared: bool) -> InputError:
     """Build the error for an input that has the sampler's log-probs and those of one other policy only."""
     found = [f"{role} ('{name}')" for role, name in search.taken.items()]
     other, rollout = search.taken[stored], search.taken["rollout_log_probs"]
@@ -115,11 +125,17 @@ def _one_policy_short(search: Search, stored: str, missing: list[str]) -> InputE
     pair = " ".join(col(role, name) for role, name in named.items() if role != "rollout_log_probs")
     rest = [role for role in missing if role not in ("log_probs", "old_log_probs")]
     lines = [f"ppocli drift {shell.quote(search.path)}{given}{sides}  (compares the two policies)"]
-    if not rest:
+    if not rest and not compared:
         against = "ratio of the two, against the sampler"
         lines.append(f"ppocli eval {shell.quote(search.path)} {pair}  ({against})")
     named_here = " ".join(col(role, "NAME") for role in missing)
     lines.append(f"{named_here}  (names the missing column{'s' if rest else ''})")
+    if compared:
+        return InputError(
+            f"no column for role {quoted(missing)}; found are {', '.join(found)}",
+            where=search.where(),
+            hint="\n".join(lines),
+        )
     return InputError(
         f"{policies[stored]}, and no column is that; found are {', '.join(found)}"
         + (f"; no {' and '.join(rest)} either" if rest else ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ppocli.render.check_screen import checks_block, verdict
 from ppocli.render.console import printable
 from ppocli.render.delimited import cell_of
 from ppocli.render.drift_notes import NOTES
+from ppocli.render.groups import MOST_ROWS
 from ppocli.render.header import inferred_lines, place_text, skipped_line
 from ppocli.render.json import to_lines
 from ppocli.render.nulls import Nulls
@@ -164,14 +166,25 @@ def _tables(report: DriftReport, digits: int, ascii_only: bool) -> Iterator[Bloc
     yield _parts(
         "probability exp(b)", [_range(one) for one in report.by_probability], report.by_probability, digits
     )
-    yield _parts(
-        "step",
-        ["none" if one.step is None else printable(str(one.step)) for one in report.by_step],
-        report.by_step,
-        digits,
-    )
+    yield _steps(report.by_step, digits)
     yield _sequences(report.sequences, len(report.inputs) > 1, digits)
     yield _corrections(report.corrections, digits)
+
+
+def shown_steps(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the steps that a screen has room for: of many the first and the last."""
+    half = MOST_ROWS // 2
+    return parts if len(parts) <= MOST_ROWS else (*parts[:half], *parts[-half:])
+
+
+def _steps(parts: tuple[Part, ...], digits: int) -> Block:
+    """Return the table of steps."""
+    shown = shown_steps(parts)
+    labels = ["none" if one.step is None else printable(str(one.step)) for one in shown]
+    block = _parts("step", labels, shown, digits)
+    if len(shown) == len(parts):
+        return block
+    return replace(block, title=f"the first and the last of {len(parts):,} steps; -f json has all")
 
 
 def _comparisons(report: DriftReport, digits: int) -> Block:

@@ -14,16 +14,19 @@ from typing import Any
 WORKER = Path(__file__).with_name("worker.py")
 ROOT = Path(__file__).parents[2]
 SECONDS = 30.0
+FIRST_SECONDS = 300.0
+"""For the first answer of a process, which may have kernels to compile."""
 
 
 class Worker:
     """Asks one process about files."""
 
     def __init__(self, *arguments: str) -> None:
-        self._arguments, self._process = arguments, None
+        self._arguments, self._process, self._answered = arguments, None, False
 
     def ask(self, path: Path, kind: str) -> dict[str, Any]:
         """Return the answer, or how the process ended: {"death": -11} or {"hang": 30.0}."""
+        seconds = SECONDS if self._answered else FIRST_SECONDS
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -34,13 +37,14 @@ class Worker:
             return {"death": self._end()}
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            if not selector.select(SECONDS):
+            if not selector.select(seconds):
                 process.kill()
                 self._end()
-                return {"hang": SECONDS}
+                return {"hang": seconds}
         line = process.stdout.readline()
         if not line:
             return {"death": self._end()}
+        self._answered = True
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -62,7 +66,7 @@ class Worker:
         return self._process
 
     def _end(self) -> int:
-        process, self._process = self._process, None
+        process, self._process, self._answered = self._process, None, False
         assert process is not None
         with suppress(BrokenPipeError):  # it died with a question unread, which closing tries to send again
             process.stdin.close()

@@ -43,6 +43,7 @@ def test_damaged_files(
     keep.mkdir(parents=True, exist_ok=True)
     library, other = workers
     whole = {name: _ask(library, tmp_path, kind, content) for name, content in SEEDS[kind].items()}
+    assert all("loss" in one for one in whole.values()), whole
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     for number in range(count):
@@ -73,6 +74,7 @@ def test_damaged_files_through_the_command(
 ) -> None:
     library, other = workers
     whole = {name: _ask(library, tmp_path, kind, content) for name, content in SEEDS[kind].items()}
+    assert all("loss" in one for one in whole.values()), whole
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     for number in range(request.config.getoption("--fuzz-command")):

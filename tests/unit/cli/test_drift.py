@@ -480,3 +480,19 @@ def test_both_places_of_two_sides_have_a_line(run: Run, tmp_path: Path) -> None:
         code, _, err = run("drift", a, b)
         assert code == 3
         assert f"\n  --> {a}, {says[0]}\n      {b}, {says[1]}\n" in err
+
+
+def test_of_thousands_of_steps_the_screen_shows_the_first_and_the_last(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "steps.npz"
+    np.savez(
+        path, old_log_probs=np.full(2000, -1.0), rollout_log_probs=np.full(2000, -1.5), step=np.arange(2000)
+    )
+    out = run("drift", path, "--by", "step")[1]
+    assert "the first and the last of 2,000 steps; -f json has all" in out
+    lines = out[out.index("\nstep ") :].splitlines()[3:]
+    shown = [int(line.split()[0]) for line in lines[: lines.index("")]]
+    assert shown == [*range(25), *range(1975, 2000)]
+    assert len(document(run("drift", path, "--by", "step", "-f", "json")[1])["by_step"]) == 2000
+    page = run("drift", path, "--by", "step", "-f", "html")[1]
+    assert "1975  (1 token)" in page
+    assert "26  (1 token)" not in page

@@ -94,6 +94,14 @@ def test_lines_become_rows(tmp_path: Path, out: Path) -> None:
     assert report.to_dict()["inputs"][0]["columns"]["advantages"] == {"column": "adv", "dtype": "float64"}
 
 
+def test_log_probs_that_are_all_null_are_written_one_per_token(tmp_path: Path, out: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"log_probs": None, "old_log_probs": [-1.0, -2.0], "advantages": 0.5})
+    report = convert(path, out=out)
+    assert report.verified
+    assert pq.read_table(out)["log_probs"].to_pylist() == [[None, None]]
+    assert comparable(ppocli.evaluate(out)) == comparable(ppocli.evaluate(path))
+
+
 def test_packed_steps_flat_and_every_float(tmp_path: Path, out: Path) -> None:
     packed = {"log_probs": [[-1.0, -2.0, -3.0]], "sequence_id": [[7, 7, 8]]}
     pq.write_table(pa.table({**packed, "old_log_probs": packed["log_probs"]}), tmp_path / "p")
@@ -246,7 +254,8 @@ def test_a_recording_of_a_killed_run(tmp_path: Path, out: Path) -> None:
         convert_files([str(left)], str(out))
     report = convert_files([str(left)], str(out), recover=True, verify=True)
     assert report.rows == 6
-    assert any("cut in record batch 3" in note for note in report.inputs[0].notes)
+    # Eight bytes that begin a message, and the 14 of its beginning.
+    assert "cut in record batch 3: 22 bytes not read" in report.inputs[0].notes
     assert report.columns["log_probs"].origin == "bfloat16"
     table = pq.read_table(out)
     assert table["step"].to_pylist() == [0, 0, 1, 1, 2, 2]

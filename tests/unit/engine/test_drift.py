@@ -421,3 +421,20 @@ def _partials(folder: Path) -> Path:
     path = folder / "parts.json"
     path.write_text(json.dumps(ppocli.partials(folder / "a.parquet")), encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("b", ["rollout_log_probs", "ref_log_probs"])
+def test_a_role_that_is_named_is_the_column_of_that_name(tmp_path: Path, b: str) -> None:
+    """Beside a rollout column alone `log_probs` may be either policy of the trainer, until somebody says."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"log_probs": [-1.0, -2.0], b: [-1.0, -2.5]}), path)
+    with pytest.raises(InputError, match="'log_probs' is ambiguous"):
+        ppocli.drift(path, b=b)
+    for sides, mean in (({"a": "log_probs", "b": b}, 0.25), ({"a": b, "b": "log_probs"}, -0.25)):
+        report = ppocli.drift(path, **sides)
+        assert report.metrics["diff_mean"] == mean
+    # What --col says stays.
+    pq.write_table(pa.table({"log_probs": [-1.0], "x": [-3.0], b: [-1.0]}), path)
+    assert ppocli.drift(path, a="log_probs", b=b, columns={"log_probs": "x"}).metrics["diff_mean"] == -2.0
+    with pytest.raises(InputError, match="'log_probs' is ambiguous"):
+        ppocli.drift(path, a="old_log_probs", b=b)

@@ -267,3 +267,19 @@ def test_keys_that_look_alike_are_told_apart(tmp_path: Path) -> None:
     a = write(tmp_path / "a.parquet", old_log_probs=[-1.0], sequence_id=pa.array([None], pa.int64()))
     b = write(tmp_path / "b.parquet", rollout_log_probs=[-1.0], sequence_id=pa.array([None], pa.int64()))
     assert refused(a, b, key="sequence_id").message.endswith("; null is equal to nothing")
+
+
+def test_keys_may_be_typed_as_on_the_command_line(tmp_path: Path, data: dict[str, np.ndarray]) -> None:
+    a = flat(tmp_path / "a.parquet", "old_log_probs", data)
+    b = flat(tmp_path / "b.parquet", "rollout_log_probs", data)
+    for key in ("sequence_id, position", ["sequence_id", "position"]):
+        assert ppocli.drift(a, b, key=key).settings["key"] == ["sequence_id", "position"]
+    assert "key" not in ppocli.drift(a, b, key=None, roles=None).settings
+
+
+def test_a_floor_of_data_cannot_hold_a_role_twice(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.parquet", log_probs=[-1.0, -2.0])
+    b = write(tmp_path / "b.parquet", log_probs=[-1.5, -2.0])
+    floor = write(tmp_path / "floor.parquet", old_log_probs=[-1.0], rollout_log_probs=[-1.25])
+    with pytest.raises(UsageProblem, match="--floor needs a saved report where both sides are log_probs"):
+        ppocli.drift(a, b, a="log_probs", b="log_probs", floor=str(floor))

@@ -169,6 +169,16 @@ def test_current_and_rollout_only_is_what_prime_rl_exports() -> None:
     assert line in str(error.hint)
 
 
+def test_what_a_comparison_lacks_is_no_ratio() -> None:
+    both = ("old_log_probs", "rollout_log_probs")
+    error = refusal("trainer_logprobs", "inference_logprobs", required=both)
+    assert error.message.startswith("no column for role 'old_log_probs'; found are log_probs ('trainer_")
+    assert str(error.hint).splitlines() == [
+        "ppocli drift f.parquet --a log_probs --b rollout_log_probs  (compares the two policies)",
+        "--col old_log_probs=NAME  (names the missing column)",
+    ]
+
+
 def test_missing_role_lists_columns_and_the_nearest_name() -> None:
     error = refusal("log_probs", "old_log_probs", "advantges")
     assert error.message == "no column for role 'advantages'"

@@ -255,9 +255,11 @@ def test_a_file_that_ends_inside_a_line(path: Path) -> None:
     error = refusal(str(path))
     assert error.message.startswith("line 3: the file ends inside it (not a whole JSON object")
     assert f"ppocli convert --recover {path} -o" in str(error.hint)
+    write(path, main([-1.0]), main([-2.0]), '{"log_pro', end="")
+    assert "Unterminated string starting at column 2)" in refusal(str(path)).message
     one = reader(str(path), recover=True)
     assert values(list(one.chunks(ALL, 100))) == [-1.0, -2.0]
-    assert one.report.notes[-1].startswith("the last line is cut: ")
+    assert one.report.notes[-1] == "the last line is cut: 9 bytes not read"
     write(path, main([-1.0]), main([-2.0]), end="")
     assert values(read(str(path))) == [-1.0, -2.0]
 
@@ -287,12 +289,34 @@ def test_objects_are_no_columns(path: Path) -> None:
     assert "'info' (mask) is struct" in error.message
 
 
+def test_a_record_per_token_is_named(path: Path) -> None:
+    write(path, {"step": 1, "tokens": [{"trainer_logprob": -1.0, "advantage": 1.0}] * 2})
+    error = refusal(str(path))
+    assert str(error.where).splitlines()[1] == "columns: step int64, tokens list<struct<>>"
+    assert str(error.hint).splitlines()[1] == (
+        "'tokens' holds lists of records, which are not read: write a list for each field"
+    )
+
+
 def test_a_float_among_later_ids(path: Path) -> None:
     write(path, *[main([-1.0], group_id=1)] * 100, main([-1.0], group_id=1.5))
     assert "line 101: 'group_id' is not of type int64: found float64" in refusal(str(path)).message
 
 
-def test_a_role_that_is_null_everywhere_at_first(path: Path) -> None:
-    write(path, *[main([-1.0], values=None)] * 100, main([-1.0], values=[1.0]))
+@pytest.mark.parametrize("key", ["values", "mask", "ref_logprobs", "sample_mask"])
+@pytest.mark.parametrize("late", [[1], [None, 0], 1, [[1]]])
+def test_a_role_that_is_null_everywhere_at_first(path: Path, key: str, late: Any) -> None:
+    nothing = [None, [], [None], None]
+    early = [{**main([-1.0], mask=[1]), key: nothing[k % 4]} for k in range(100)]
+    write(path, *early, early[1])
+    assert key not in reader(str(path)).report.columns
+    assert len(values(read(str(path)))) == 101
+    write(path, *early, {**early[0], key: late})
     error = refusal(str(path))
+    assert error.message == f"line 101 has values in '{key}', and the first 100 records only nulls"
+
+
+def test_a_named_role_that_is_null_everywhere_at_first(path: Path) -> None:
+    write(path, *[main([-1.0], values=None)] * 100, main([-1.0], values=[1.0]))
+    error = refusal(str(path), options=ReadOptions({"values": "values"}))
     assert error.message.startswith("line 101: 'values' is not of type null")

@@ -525,13 +525,24 @@ def test_a_mask_of_type_null_counts_as_absent(path: str, kind: Any) -> None:
     assert next(iter(reader.chunks(ALL, 10))).mask is None
 
 
-def test_other_columns_of_type_null_are_all_null(path: str) -> None:
+def test_columns_of_type_null_that_are_needed_or_named_are_all_null(path: str) -> None:
     write(path, main(lists([[-1.0, -2.0]]), old=pa.nulls(1), advantages=[1.0]))
     chunk = only(path)
     assert values(chunk, "old_log_probs") == [None, None]
-    write(path, main([-1.0], values=pa.nulls(1), sequence_id=pa.nulls(1)))
-    chunk = only(path)
-    assert values(chunk, "values") == [None]
+    columns = main([-1.0], values=pa.nulls(1), ref_logprobs=pa.nulls(1), sequence_id=pa.nulls(1))
+    write(path, columns)
+    named = ReadOptions({"values": "values"})
+    reader = ParquetReader(path, named, {}, required=("ref_log_probs",))
+    (chunk,) = reader.chunks(ALL, 10)
+    assert values(chunk, "values") == values(chunk, "ref_log_probs") == [None]
+    reader.close()
+    # Other ones are what a framework writes that has no critic and no reference policy.
+    reader = ParquetReader(path, ReadOptions(), {})
+    assert not {"values", "ref_log_probs"} & reader.report.columns.keys()
+    said = "ref_log_probs: column 'ref_logprobs' holds only nulls (type null), counted as absent"
+    assert said in reader.report.notes
+    (chunk,) = reader.chunks(ALL, 10)
+    assert chunk.columns.keys() == {"log_probs", "old_log_probs", "advantages"}
     assert chunk.sequence_id.present.tolist() == [0]  # type: ignore[union-attr]
 
 
