@@ -199,6 +199,7 @@ def hostile() -> dict[str, object]:
         ),
         "drift": drift(a=HOSTILE, b=HOSTILE, inputs=(source,), findings=(finding,),
                        worst=(WorstPair(where, -1.0, -1.0, 0.0, 1.0),), places={"diff_abs_max": where},
+                       by_step=(Part(1, 0.1, 0.2, step=HOSTILE), Part(1, 0.1, 0.4, step=f"{HOSTILE}2")),
                        groups=(Group({"file": HOSTILE}, {"n_tokens": 1}, {}),) * 2,
                        comparisons=(Versus(HOSTILE, HOSTILE, HOSTILE, {}, {}),)),
         "parity": parity(inputs=(source,), frameworks=(framework,), settings={HOSTILE: HOSTILE}),

@@ -143,6 +143,8 @@ class DriftReport(Shown):
         The limits that were given, judged over all inputs.
     floor : mapping, optional
         The noise floor: `path`, its metrics, and how many times it this is.
+    notes : tuple of str
+        What is to be known of the comparison as a whole: masks that differ, a loss over a part of the tokens.
     findings, groups, worst : tuple
     places : mapping of name to Place
     run : mapping
@@ -165,6 +167,7 @@ class DriftReport(Shown):
     comparisons: tuple[Versus, ...] = ()
     checks: tuple[Check, ...] = ()
     floor: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     groups: tuple[Group, ...] = ()
     worst: tuple[WorstPair, ...] = ()
@@ -210,7 +213,7 @@ class DriftReport(Shown):
 
 def _part(key: str, value: Any) -> Any:
     """Leave out fields that have no value; a None in `metrics` or `settings` is one."""
-    if key in ("metrics", "settings", "floor", "checks"):
+    if key in ("metrics", "settings", "floor", "checks", "notes"):
         return value
     if key in ("by_position", "by_probability", "by_step", "corrections"):
         kept = {"step"} if key == "by_step" else set()

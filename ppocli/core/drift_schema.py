@@ -65,6 +65,7 @@ def properties(reading: Schema) -> tuple[Schema, tuple[str, ...]]:
         "comparisons": _list(closed({"name": _TEXT, **versus})),
         "checks": checks_schema(),
         "floor": closed({"path": _TEXT, "times": _numbers(), "metrics": _numbers()}),
+        "notes": _list(_TEXT),
         "findings": _list({"$ref": "#/$defs/finding"}),
         "groups": _list(
             closed({"key": {"type": "object", "minProperties": 1}, "metrics": metrics, "nulls": nulls})

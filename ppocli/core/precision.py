@@ -34,6 +34,8 @@ class Precision:
         Integers times a scale; the four fields before this one then mean nothing.
     arithmetic : bool
         Whether there is elementwise arithmetic in it; 8-bit formats only store.
+    stored : bool
+        Whether columns are stored in it: not so for tf32.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Precision:
     overflow: Overflow = "inf"
     scale: Scale | None = None
     arithmetic: bool = True
+    stored: bool = True
 
     @property
     def rule(self) -> tuple[float, float, float, float]:
@@ -74,7 +77,7 @@ PRECISIONS: dict[str, Precision] = {
         ),
         Precision(
             "tf32", "float32 with 10 mantissa bits, as in tensor cores",
-            4, 10, -126, (2.0 - 2.0**-10) * 2.0**127,
+            4, 10, -126, (2.0 - 2.0**-10) * 2.0**127, stored=False,
         ),
         Precision(
             "bfloat16", "1 sign, 8 exponent, 7 mantissa bits",

@@ -211,9 +211,9 @@ class _Summary:
     # ---------------------------------------------------------------------------------------- the rest
 
     def candidates(self, formats: dict[str, FormatAudit]) -> tuple[Candidate, ...]:
-        """Return every storage format with float32 and with float64 arithmetic."""
+        """Return every format that columns are stored in with float32 and with float64 arithmetic."""
         out = []
-        for name in formats:
+        for name in (one for one in formats if PRECISIONS[one].stored):
             for arithmetic in ("float32", "float64"):
                 kind = (
                     IN_FLOAT64 if arithmetic == "float64" else IN_FORMAT if name == "float32" else LOSS_ONLY
@@ -255,9 +255,7 @@ class _Summary:
             "naive": float(state[running.NAIVE]),
             "blocked": float(ordered.blocked[REFERENCE]),
             "pairwise": float(self._pairwise[REFERENCE]),
-            "compensated": float(
-                np.float32(state[running.COMPENSATED]) + np.float32(state[running.COMPENSATION])
-            ),
+            "compensated": float(np.float32(state[running.NAIVE]) + np.float32(state[running.COMPENSATION])),
             "bfloat16": float(state[running.BFLOAT16]),
         }
         stops: dict[str, int | None] = {}

@@ -197,6 +197,8 @@ def _drift(
     whole = summarise_pair(main, main_plan, options.caps)
     others = []
     for plan, totals in zip(passes.plans[1:], passes.totals[1:], strict=True):
+        if not totals.n_files:  # of an input that was skipped
+            continue
         one = summarise_pair(totals, plan, NO_CAPS)
         others.append(Versus(plan.name, plan.a, plan.b, one.metrics, one.nulls))
     code = ExitCode.OK if main.n_tokens or allow_empty else ExitCode.EMPTY
@@ -218,6 +220,7 @@ def _drift(
         corrections=corrections(whole),
         comparisons=tuple(others),
         floor=told,
+        notes=tuple(run.notes),
         findings=findings,
         groups=tuple(passes.groups),
         worst=passes.worst.found(),

@@ -142,6 +142,7 @@ class TwoSides(OneSide):
         self.run, self.paths, self.others = run, paths, others
         self.a, self.b = self._roles()
         self.stream: Any = None
+        self.n_mask_differs = 0
 
     def _roles(self) -> tuple[str, str]:
         """Choose the role of each side: as given, the usual one, or the only one there is."""
@@ -217,11 +218,7 @@ class TwoSides(OneSide):
                     names |= {role: role for role in sorted(more)}
                 beside = Beside(reader, names, self.stream, self.run.options.key, keys, self.run.coders)
                 yield index, beside
-                if beside.n_mask_differs:
-                    self.run.notes.append(
-                        f"the masks differ at {beside.n_mask_differs:,} tokens: only tokens that count on "
-                        f"both sides are compared"
-                    )
+                self.n_mask_differs += beside.n_mask_differs
             finally:
                 reader.close()
 
@@ -262,6 +259,11 @@ class TwoSides(OneSide):
                 f"side a ends, and side b goes on at token {left.first_token:,} of '{left.path}'",
                 where=two_places(f"{self.paths[-1]}, its end", f"{left.path}, token {left.first_token}"),
                 hint="both sides must hold the same tokens in the same order",
+            )
+        if self.n_mask_differs:
+            self.run.notes.append(
+                f"the masks differ at {self.n_mask_differs:,} token{'s' * (self.n_mask_differs > 1)}: only "
+                f"tokens that count on both sides are compared"
             )
         if self.stream is None:
             return []

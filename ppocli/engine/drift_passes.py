@@ -89,18 +89,24 @@ class PairPasses:
         """Settle what all inputs decide."""
         if not self.plans:
             self.plan(self.pair.sides({}))
-        if 0 < self.n_with_loss < self.n_read:
-            self.run.notes.append(
-                f"log_probs and advantages are in {self.n_with_loss:,} of {self.n_read:,} files: the change "
-                f"of the loss is that of their tokens"
-            )
+        self._note_loss()
         self.run.inputs += self.pair.finish()
-        if self.run.notes and self.run.inputs:
-            first = self.run.inputs[0]
-            self.run.inputs[0] = replace(first, notes=(*first.notes, *self.run.notes))
         main = self.totals[0]
         if main.has_sequences and self.without_sequences and main.no_sequences is None:
             main.no_sequences = f"{self.without_sequences[0]} has no sequences"
+
+    def _note_loss(self) -> None:
+        """Say where the change of the loss is that of a part of the tokens."""
+        from ppocli.core.drift_partials import SUM
+
+        main = self.totals[0]
+        n, n_loss = int(main.sums.hi[SUM["n"]]), int(main.losses.hi[0])
+        if self.n_with_loss and n_loss < n:
+            where = f", in {self.n_with_loss:,} of {self.n_read:,} files" * (self.n_with_loss < self.n_read)
+            self.run.notes.append(
+                f"the change of the loss is over {n_loss:,} of {n:,} tokens: those with log_probs and "
+                f"advantages that are numbers{where}"
+            )
 
     def of_the_sides(self, source: Inside | Beside, problem: InputError) -> InputError:
         """Return the problem of the two sides alone, if they have one; else what was met."""

@@ -323,7 +323,9 @@ class Passes:
         self.total.merge(totals, GROUP_LIMIT)
 
     def skip(self, run: Inputs, path: str, problem: InputError) -> None:
-        """Leave an input out, or raise; begin again where its tokens count in statistics or micro-batches.
+        """Leave an input out, or raise; begin again where its tokens count elsewhere already.
+
+        That is in statistics of the advantages, in micro-batches, and in the scales of int8.
 
         Raises
         ------
@@ -332,7 +334,8 @@ class Passes:
         ReadAgain
         """
         run.skip(path, problem)
-        if self.reads_ahead or self.spec.micro_batch:
+        scaled = self.audit is not None and self.audit.scales is not None
+        if self.reads_ahead or self.spec.micro_batch or scaled:
             raise ReadAgain from problem
 
     def stage(self, report: InputReport, *, together: bool = True) -> PolicyStage | None:

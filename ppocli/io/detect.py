@@ -113,6 +113,12 @@ def _foreign(path: str, head: bytes) -> InputError:
     """Build the error for a file of another format."""
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return _torch_file(path)
+    if len(head) > 8 and head[8:9] == b"{" and head[6:8] == b"\0\0":  # after the length of its header
+        hint = "load it with safetensors.numpy.load_file and write the arrays with np.savez(path, **arrays)"
+        return InputError("a safetensors file, which is not read", where=path, hint=hint)
+    if Path(path).suffix.lower() in (".csv", ".tsv"):
+        hint = "read it with pyarrow.csv.read_csv and write it with pyarrow.parquet.write_table"
+        return InputError("a table of text, which is not read", where=path, hint=hint)
     for magic, name, hint in _FOREIGN:
         if head.startswith(magic):
             return InputError(f"{name}, which is not read", where=path, hint=hint)

@@ -119,7 +119,12 @@ def _one_policy_short(search: Search, stored: str, missing: list[str], *, compar
         "old_log_probs": "the loss needs the current policy's log-probs (role 'log_probs')",
         "log_probs": "the ratio needs a policy to be taken against (role 'old_log_probs')",
     }
-    given = "".join(f" {col(role, name)}" for role, name in search.chosen.items())
+    # Names that only a framework's own list made clear are ambiguous to a command without --like.
+    open_names = {role: search.taken[role] for role in (stored, "rollout_log_probs")}
+    open_names = {
+        role: name for role, name in open_names.items() if name.lower() in AMBIGUOUS and name != role
+    }
+    given = "".join(f" {col(role, name)}" for role, name in {**open_names, **search.chosen}.items())
     sides = "" if stored == "old_log_probs" else " --a log_probs --b rollout_log_probs"
     named = {**search.chosen, "log_probs": other, "old_log_probs": rollout}
     pair = " ".join(col(role, name) for role, name in named.items() if role != "rollout_log_probs")

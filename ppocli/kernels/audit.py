@@ -19,7 +19,6 @@ from ppocli.kernels.audit_layout import (
     IN_FLOAT64,
     LANES,
     LANES_PER_VARIANT,
-    LOSS_ONLY,
     N_EXTREMES,
     N_RESULTS,
     NEW,
@@ -27,24 +26,21 @@ from ppocli.kernels.audit_layout import (
     RUNS,
     USED,
     USED_F,
-    V_CEILING,
     V_CLAMP,
-    V_FLOOR,
+    V_FLOAT32,
     V_FORMAT,
     V_KIND,
     V_TERMS,
     AuditWorkspace,
 )  # fmt: skip
-from ppocli.kernels.audit_losses import in_float64, in_format, keep_reference
+from ppocli.kernels.audit_losses import TO_FLOAT32, TO_FORMAT, WITHIN, in_float64, in_format, stays_within
 from ppocli.kernels.audit_rows import count_inexact, keep_sizes, load_run, store_advantages, store_log_probs
 from ppocli.kernels.audit_sums import (
     DUMPED_ROWS,
-    add_losses,
-    add_terms,
+    add_sizes,
     begin_variants,
     finish_variants,
     give_rows,
-    give_terms,
 )  # fmt: skip
 from ppocli.kernels.blocks import flags_of, stop_of, stored
 from ppocli.kernels.layout import BLOCK, RUN, WIDTH, Bytes, Floats, Ints, Places
@@ -88,43 +84,50 @@ def _audit(
     """Audit one worker's share of the blocks."""
     s, tail, ones = row_address(scratch, worker), row_address(tails, 0), row_address(edge, 0)
     of_new, of_log_ratio = row_address(kept, 2 * worker), row_address(kept, 2 * worker + 1)
-    whole, n_variants = n_tokens & -WIDTH, variants.shape[0]
+    whole, n_variants, keep = n_tokens & -WIDTH, variants.shape[0], dump.shape[0] > 0
+    signs, used = with_advantages != 0, USED_F if with_advantages else USED
     for k in range(worker * wanted.size // n_workers, (worker + 1) * wanted.size // n_workers):
         b, at, counted = wanted[k], 0, 0
         begin_variants(s, n_variants)
         for run in range(b * BLOCK, stop_of(b * BLOCK, BLOCK, n_tokens), RUN):
             n = stop_of(run, RUN, n_tokens) - run
             live = flags_of(mask, run, n, ones)
-            n_on = load_run(addresses, doubles, tail, whole, run, n, live, p, s)
+            n_on, size, most_used = load_run(addresses, doubles, tail, whole, run, n, live, p, s)
             counted += n_on
             for c in range(checked.size):
                 if checked[c]:
                     rule = (check_rules[c, 0], check_rules[c, 1], check_rules[c, 2], check_rules[c, 3])
                     inexact[b, c] += count_inexact(s, n, NEW if c & 1 == 0 else OLD, rule)
-            held, near, again, used = -1, False, False, USED_F if with_advantages else USED
+            held, again, most = -1, False, 0.0
             for v in range(n_variants):
                 lanes, one = LANES + v * LANES_PER_VARIANT, variants[v]
                 if int(one[V_FORMAT]) != held:
                     held = int(one[V_FORMAT])
                     again = False
-                    near = store_log_probs(s, n, run, formats[held], scales)
+                    most = store_log_probs(s, n, run, size, formats[held], scales)
                     if with_advantages:
-                        store_advantages(s, n, run, formats[held], scales, p)
+                        most_used = store_advantages(s, n, run, formats[held], scales, p)
+                place = row_address(terms, int(one[V_TERMS])) + 8 * run if one[V_TERMS] >= 0.0 else 0
                 if one[V_KIND] == IN_FLOAT64:
-                    in_float64(s, n, used, near, one)
+                    total = in_float64(
+                        s, lanes, n, n_on, used, most, most_used, v == 0, signs, keep, place, one
+                    )
+                elif one[V_FLOAT32] > 0.0:
+                    total = in_format(
+                        s, lanes, n, n_on, used, most, TO_FLOAT32, again, signs, keep, place, one
+                    )
+                elif stays_within(most, most_used, one):
+                    total = in_format(s, lanes, n, n_on, used, most, WITHIN, again, signs, keep, place, one)
                 else:
-                    in_format(s, n, used, near, again and one[V_CLAMP] == np.inf, one)
-                again = one[V_KIND] == IN_FLOAT64
+                    total = in_format(
+                        s, lanes, n, n_on, used, most, TO_FORMAT, again, signs, keep, place, one
+                    )
                 if v == 0:
-                    keep_reference(s, n)
-                in_float32 = v == 0 or one[V_KIND] != IN_FLOAT64
-                runs[b * RUNS + (run - b * BLOCK) // RUN, v] = add_losses(s, lanes, n, in_float32)
-                if one[V_KIND] != LOSS_ONLY:
-                    signs = with_advantages != 0
-                    add_terms(s, lanes, n, n_on, one[V_FLOOR], one[V_CEILING], near, v == 0, signs)
-                if one[V_TERMS] >= 0.0:
-                    give_terms(s, n, row_address(terms, int(one[V_TERMS])), run)
-                if dump.shape[0] > 0:
+                    add_sizes(s, lanes, n)
+                runs[b * RUNS + (run - b * BLOCK) // RUN, v] = total
+                # Rows that were kept are not what the arithmetic question of the format asks for.
+                again = (again or one[V_KIND] == IN_FLOAT64) and not keep and one[V_CLAMP] == np.inf
+                if keep:
                     give_rows(s, n, dump, v * DUMPED_ROWS.size, run - b * BLOCK)
             keep_sizes(s, n, of_new, of_log_ratio, at)
             at += (n + WIDTH - 1) & -WIDTH

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppocli.kernels.blocks import aligned
 from ppocli.kernels.layout import BLOCK, HISTOGRAM_COPIES, RUN, WIDTH, Floats, Ints, Places
 
 # ------------------------------------------------------------------------------------------- scratch
 
-_TOKEN_ROWS = ("log_probs", "old_log_probs", "advantages", "used_advantages", "counts")
+_TOKEN_ROWS = ("log_probs", "old_log_probs", "advantages", "used_advantages")
 _RESULT_ROWS = ("log_ratio", "ratio", "loss", "gradient", "side")
 _STORED_ROWS = ("log_probs", "old_log_probs", "used_advantages")
-_AUDITED_ROWS = (*_RESULT_ROWS, "kl_k2", "kl_k3")
 _ROWS = (
     *_TOKEN_ROWS,
     *_RESULT_ROWS,
     "inverse",
     *(f"{name} stored" for name in _STORED_ROWS),
-    *(f"{name} audited" for name in _AUDITED_ROWS),
+    *(f"{name} audited" for name in _RESULT_ROWS),
+    "flags",
 )
 
 SUMS = (
@@ -66,17 +67,19 @@ def row(name: str) -> int:
     return RUN * _ROWS.index(name)
 
 
-NEW, OLD, ADV, USED, ON = (row(name) for name in _TOKEN_ROWS)
+NEW, OLD, ADV, USED = (row(name) for name in _TOKEN_ROWS)
 LOG_RATIO, RATIO, LOSS, GRADIENT, SIDE = (row(name) for name in _RESULT_ROWS)
 INVERSE = row("inverse")
 NEW_F, OLD_F, USED_F = (row(f"{name} stored") for name in _STORED_ROWS)
-LOG_RATIO_V, RATIO_V, LOSS_V, GRADIENT_V, SIDE_V, K2_V, K3_V = (
-    row(f"{name} audited") for name in _AUDITED_ROWS
-)
+LOG_RATIO_V, RATIO_V, LOSS_V, GRADIENT_V, SIDE_V = (row(f"{name} audited") for name in _RESULT_ROWS)
 """Rows: of the tokens, of the reference, of what a format leaves of the columns, and of a variant.
 
 `side` is -1 or 1 where the clipped branch is active below or above, else 0; `inverse` is 1 / ratio.
 """
+
+COUNTS_BIT, SIDE_BIT, SLOPE_BIT, SHIFT_BIT = (8 * row("flags") + k * (RUN // WIDTH) for k in range(4))
+"""Where bytes of flags start, a bit for each token: it counts; in the reference its clip is active, its
+gradient is not 0, its log-ratio is not 0."""
 
 
 def result_lane(name: str) -> int:
@@ -141,9 +144,9 @@ class AuditWorkspace:
 
     def __init__(self, n_workers: int, n_variants: int) -> None:
         self.n_workers = n_workers
-        self.scratch: Floats = np.zeros((n_workers, LANES + n_variants * LANES_PER_VARIANT))
-        self.kept: Places = np.zeros((2 * n_workers, BLOCK), dtype=np.uint16)
-        self.bins: Ints = np.zeros((2 * n_workers, SIZE_BINS * HISTOGRAM_COPIES), dtype=np.int64)
+        self.scratch: Floats = aligned((n_workers, LANES + n_variants * LANES_PER_VARIANT), np.float64)
+        self.kept: Places = aligned((2 * n_workers, BLOCK), np.uint16)
+        self.bins: Ints = aligned((2 * n_workers, SIZE_BINS * HISTOGRAM_COPIES), np.int64)
 
     def workers_for(self, n_blocks: int) -> int:
         """Return how many workers to start: each costs 0.1 ms, which is what eight blocks take."""

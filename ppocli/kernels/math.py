@@ -119,6 +119,22 @@ def exp_and_expm1_minus_x_near_0(x: Vector) -> tuple[Vector, Vector]:
 
 
 @inline
+def exp_in_the_middle(x: Vector) -> Vector:
+    """Return the bits of `exp` where |x| <= 40: 2^k is one factor there, and nothing overflows."""
+    word, head, tail, term = _reduced(x)
+    return (head + (term + tail)) * from_bits((word - BIAS) << MANTISSA)
+
+
+@inline
+def exp_and_expm1_minus_x_in_the_middle(x: Vector) -> tuple[Vector, Vector]:
+    """Return the bits of `exp_and_expm1_minus_x` where |x| <= 40."""
+    word, head, tail, term = _reduced(x)
+    power = from_bits((word - BIAS) << MANTISSA)
+    k3 = fma(power, term, fma(power, tail, fma(power, head, -1.0) - x))
+    return (head + (term + tail)) * power, k3
+
+
+@inline
 def expm1_minus_x(x: Vector) -> Vector:
     """Return exp(x) - 1 - x, which is x^2 / 2 + x^3 / 6 + ...
 

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from ppocli.kernels.layout import HISTOGRAM_COPIES, SPREAD_COPIES, WIDTH
 from ppocli.kernels.vector import (
+    BIT,
     FLAGS,
     FLOAT32,
     FLOAT64,
@@ -59,6 +60,12 @@ def _set(builder: Any, x: Any) -> Any:
     return builder.icmp_unsigned("!=", x, constant(INT8, 0))
 
 
+def _byte_place(context: Any, builder: Any, base: Any, index: Any) -> Any:
+    """Return where a byte is, counted from an address on."""
+    pointer = builder.inttoptr(base[1], INT8.as_pointer())
+    return builder.gep(pointer, [context.cast(builder, index[1], index[0], types.intp)])
+
+
 # ------------------------------------------------------------------------------------------- loads
 
 
@@ -90,6 +97,13 @@ def _load_one(context: Any, base: Any, index: Any) -> Any:
     return typed(types.float64, body, base, index)
 
 
+def _load_bits(context: Any, base: Any, index: Any) -> Any:
+    def body(context: Any, builder: Any, base: Any, index: Any) -> Any:
+        return builder.bitcast(builder.load(_byte_place(context, builder, base, index)), eight(BIT))
+
+    return typed(FLAGS, body, base, index)
+
+
 def _prefetch(context: Any, address: Any) -> Any:
     def body(context: Any, builder: Any, address: Any) -> None:
         pointer = builder.inttoptr(address[1], INT8.as_pointer())
@@ -107,6 +121,9 @@ load_float32: Callable[[int, int], Vector] = intrinsic(_load(FLOAT32, 4, _widene
 
 load_flags: Callable[[int, int], Flags] = intrinsic(_load(INT8, 1, _set, FLAGS))
 """Which of eight bytes are not 0."""
+
+load_bits: Callable[[int, int], Flags] = intrinsic(_load_bits)
+"""The flags that `store_bits` put into a byte: an instruction less than comparing eight numbers again."""
 
 row_address: Callable[[NDArray[Any], int], int] = intrinsic(_row_address)
 """Where row (or element) number so many of an array starts."""
@@ -135,6 +152,13 @@ def _store_low16(context: Any, base: Any, index: Any, words: Any) -> Any:
         builder.store(builder.trunc(words[1], kind), _place(context, builder, base, index, kind), align=2)
 
     return typed(types.none, body, base, index, words)
+
+
+def _store_bits(context: Any, base: Any, index: Any, flags: Any) -> Any:
+    def body(context: Any, builder: Any, base: Any, index: Any, flags: Any) -> None:
+        builder.store(builder.bitcast(flags[1], INT8), _byte_place(context, builder, base, index))
+
+    return typed(types.none, body, base, index, flags)
 
 
 def _combine(emit: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,6 +208,9 @@ def _count_places(copies: int) -> Callable[..., Any]:
 
 
 store: Callable[[int, int, Vector], None] = intrinsic(_store)
+
+store_bits: Callable[[int, int, Flags], None] = intrinsic(_store_bits)
+"""Store eight flags in one byte."""
 
 store_one: Callable[[int, int, float], None] = intrinsic(_store_one)
 

@@ -67,6 +67,13 @@ def rounded_step(x: Vector, factor: float, power: float, limit: float) -> Vector
 
 
 @inline
+def rounded_within(x: Vector, factor: float, power: float) -> Vector:
+    """Return the same as `rounded_step` where |x| is at most half the format's limit."""
+    whole = greatest(from_bits(bits(x) & EXPONENT), power) * factor
+    return (x + whole) - whole
+
+
+@inline
 def scaled(x: Vector, scale: Vector) -> Vector:
     """Return what is left of x in symmetric int8: clip(round(x / scale), -127, 127) * scale.
 

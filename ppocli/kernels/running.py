@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppocli.kernels._jit import jit
-from ppocli.kernels.rounding import rounded
-from ppocli.kernels.vector import bits, from_bits, narrowed
+from ppocli.kernels.layout import RUN, WIDTH
+from ppocli.kernels.memory import load, row_address, store
+from ppocli.kernels.rounding import EXPONENT, rounded
+from ppocli.kernels.vector import any_of, bits, first_of, from_bits, narrowed, number_of, without
 
 if TYPE_CHECKING:
     from ppocli.kernels.layout import Floats
@@ -20,18 +22,84 @@ N_LEVELS = 64
     N_TERMS,
     NAIVE, NAIVE_MOVED, NAIVE_IDLE, NAIVE_SINCE,
     BFLOAT16, BFLOAT16_MOVED, BFLOAT16_IDLE, BFLOAT16_SINCE,
-    COMPENSATED, COMPENSATION,
-) = range(11)  # fmt: skip
-N_RUNNING = 11
-"""State of the sums token after token: how many terms, and three sums.
+    COMPENSATION,
+) = range(10)  # fmt: skip
+N_RUNNING = 10
+"""State of the sums token after token: how many terms, and two sums.
 
 Of the naive ones, in float32 and in bfloat16, also: the number of terms when they last moved, how many terms
-but 0 did not move them, and how many of these have come since. Of the compensated one: what it lost.
+but 0 did not move them, and how many of these have come since. The compensated sum is the naive one in
+float32 and what that lost.
 """
 
-LAST_PLACE = np.uint64(45)  # the lowest bit of a bfloat16 in a float64
-HALF_PLACE, ONE = np.uint64((1 << 44) - 1), np.uint64(1)
-SMALLEST_NORMAL, LARGEST_SAFE = 2.0**-126, 2.0**127
+
+@jit
+def _counted(which: Floats, values: Floats, out: Floats) -> int:
+    """Copy the values at which `which` is not NaN; return how many there are."""
+    n = 0
+    for i in range(values.size):
+        out[n] = values[i]
+        n += int(which[i] == which[i])
+    return n
+
+
+@jit
+def _add_in_order(
+    terms: Floats, n: int, total: float, factor: float, power: float, limit: float, beyond: float,
+    sums: Floats,
+) -> float:  # fmt: skip
+    """Add n numbers of a format to a sum that is rounded to it each time; write it before and after each.
+
+    As long as the sum stays between two powers of two its step q is the same, and 1.5 * 2^52 q can stay
+    added to it: one addition then adds and rounds, as in `rounded`. Where it leaves them is looked for beside
+    that, so that a term has to wait for one addition of the term before, not for four and a rounding.
+    """
+    low, high, whole, shifted = np.inf, 0.0, 0.0, 0.0
+    sums[0] = total
+    for i in range(n):
+        exact = total + terms[i]
+        if low < abs(exact) < high:
+            shifted += terms[i]
+            total = shifted - whole
+        else:
+            total = rounded(exact, (factor, power, limit, beyond))
+            low = from_bits(bits(total) & EXPONENT)
+            high, whole = 2.0 * low, low * factor
+            shifted = whole + total
+            if not (power <= low and high < limit):  # 0, subnormal, next to the limit, not finite
+                low = np.inf
+        sums[i + 1] = total
+    return total
+
+
+@jit
+def _note_moves(sums: Floats, terms: Floats, n: int, state: Floats, which: int) -> None:
+    """Note which of n terms moved a sum, and which but 0 did not.
+
+    Parameters
+    ----------
+    sums, terms : float64, some numbers longer than n
+        The sum before the first term and after each; the terms.
+    state : (N_RUNNING,) float64
+        Of the sum whose entries begin at `which`, those behind the sum are written.
+    """
+    s, t = row_address(sums, 0), row_address(terms, 0)
+    idle, behind, place = 0, 0, -1
+    for i in range(0, n, WIDTH):
+        there, stays = first_of(n - i), load(s, i) == load(s, i + 1)
+        vain = number_of(there & stays & (abs(load(t, i)) > 0.0))
+        idle, behind = idle + vain, behind + vain
+        if any_of(without(there, stays)):
+            place, behind = i, 0
+    since = int(state[which + 3])
+    if place >= 0:
+        for i in range(place, min(place + WIDTH, n)):
+            if sums[i + 1] == sums[i]:
+                since += int(terms[i] != 0.0)
+            else:
+                state[which + 1], since = state[N_TERMS] + (i + 1), 0
+    state[which + 2] += idle
+    state[which + 3] = since + behind
 
 
 @jit
@@ -50,45 +118,30 @@ def add_running(terms: Floats, bfloat16: Floats, state: Floats) -> None:
         Written.
     """
     factor, power, limit, beyond = bfloat16
-    n = int(state[N_TERMS])
-    moved, idle, since = int(state[NAIVE_MOVED]), int(state[NAIVE_IDLE]), int(state[NAIVE_SINCE])
-    b_moved, b_idle, b_since = (
-        int(state[BFLOAT16_MOVED]),
-        int(state[BFLOAT16_IDLE]),
-        int(state[BFLOAT16_SINCE]),
-    )
-    naive, narrow = np.float32(state[NAIVE]), state[BFLOAT16]
-    total, lost = np.float32(state[COMPENSATED]), np.float32(state[COMPENSATION])
-    for i in range(terms.size):
-        if terms[i] != terms[i]:
-            continue
-        n += 1
-        t = np.float32(terms[i])
-        after = naive + t
-        # Products instead of choices: which way a sum goes is too random for a branch.
-        stays = int(after == naive)
-        vain = stays * int(t != np.float32(0.0))
-        naive, moved, idle, since = after, n + (moved - n) * stays, idle + vain, (since + vain) * stays
-        after = total + t
-        part = after - total
-        lost += (total - (after - part)) + (t - part)
-        total = after
-        small = rounded(np.float64(t), (factor, power, limit, beyond))
-        exact = narrow + small
-        # The same as `rounded` where nothing is subnormal and nothing overflows, in a third of its time.
-        word = bits(exact)
-        word = (word + HALF_PLACE + ((word >> LAST_PLACE) & ONE)) >> LAST_PLACE
-        next_narrow = from_bits(word << LAST_PLACE)
-        if not SMALLEST_NORMAL <= abs(exact) < LARGEST_SAFE:
-            next_narrow = rounded(exact, (factor, power, limit, beyond))
-        stays = int(next_narrow == narrow)
-        vain = stays * int(small != 0.0)
-        narrow, b_moved, b_idle = next_narrow, n + (b_moved - n) * stays, b_idle + vain
-        b_since = (b_since + vain) * stays
-    state[N_TERMS], state[NAIVE], state[BFLOAT16] = n, naive, narrow
-    state[NAIVE_MOVED], state[NAIVE_IDLE], state[NAIVE_SINCE] = moved, idle, since
-    state[BFLOAT16_MOVED], state[BFLOAT16_IDLE], state[BFLOAT16_SINCE] = b_moved, b_idle, b_since
-    state[COMPENSATED], state[COMPENSATION] = total, lost
+    given, wide, small = np.zeros(RUN), np.zeros(RUN), np.zeros(RUN)
+    narrow, sums = np.zeros(RUN, dtype=np.float32), np.zeros(RUN + WIDTH)
+    for start in range(0, terms.size, RUN):
+        part = terms[start : start + RUN]
+        n = _counted(part, part, given)
+        for i in range(n):
+            narrow[i] = np.float32(given[i])
+            wide[i] = np.float64(narrow[i])
+        for i in range(0, n, WIDTH):
+            short = rounded(load(row_address(wide, 0), i), (factor, power, limit, beyond))
+            store(row_address(small, 0), i, short)
+        total, lost = np.float32(state[NAIVE]), np.float32(state[COMPENSATION])
+        sums[0] = total
+        for i in range(n):
+            after = total + narrow[i]
+            share = after - total
+            lost += (total - (after - share)) + (narrow[i] - share)
+            total = after
+            sums[i + 1] = total
+        state[NAIVE], state[COMPENSATION] = total, lost
+        _note_moves(sums, wide, n, state, NAIVE)
+        state[BFLOAT16] = _add_in_order(small, n, state[BFLOAT16], factor, power, limit, beyond, sums)
+        _note_moves(sums, small, n, state, BFLOAT16)
+        state[N_TERMS] += n
 
 
 @jit
@@ -98,16 +151,18 @@ def add_in_format(terms: Floats, n: int, rules: Floats, sums: Floats) -> None:
     Parameters
     ----------
     terms : (1 + n_sums, at least n) float64
-        The first row only says which of the n tokens do not count: it is NaN there.
+        Numbers of the formats. The first row only says which of the n tokens do not count: it is NaN there.
     rules : (n_sums, 4) float64
     sums : (n_sums,) float64
         Added to.
     """
-    for i in range(n):
-        if terms[0, i] == terms[0, i]:
-            for v in range(sums.size):
-                rule = (rules[v, 0], rules[v, 1], rules[v, 2], rules[v, 3])
-                sums[v] = rounded(sums[v] + terms[1 + v, i], rule)
+    given, after = np.zeros(RUN), np.zeros(RUN + WIDTH)
+    for start in range(0, n, RUN):
+        stop = min(start + RUN, n)
+        for v in range(sums.size):
+            found = _counted(terms[0, start:stop], terms[1 + v, start:stop], given)
+            factor, power, limit, beyond = rules[v]
+            sums[v] = _add_in_order(given, found, sums[v], factor, power, limit, beyond, after)
 
 
 @jit

@@ -250,6 +250,8 @@ def recommendation_text(audit: AuditResult) -> str:
     one = audit.recommendation
     if one is None:
         return "recommendation: none, as not every token could be audited"
+    if not audit.candidates:
+        return f"recommendation: none, as columns are not stored in {', '.join(audit.formats)}"
     if one.storage == "float64":
         return "recommendation: float64; none of these formats flips no clip decision and keeps the loss"
     text = f"recommendation: store log-probs as {one.storage}, compute in {one.arithmetic}"

@@ -115,6 +115,7 @@ def _header(report: DriftReport) -> Iterator[str]:
     paired = f"  paired by {', '.join(key)}" if key else ""
     yield f"a = {printable(report.a)}, b = {printable(report.b)}  diff = a - b, w = exp(diff){paired}"
     yield from inferred_lines(inputs)
+    yield from (f"note: {printable(one)}" for one in report.notes)
     if report.floor:
         times = ", ".join(f"{name} {number_text(one, 3)}" for name, one in report.floor["times"].items())
         yield f"noise floor {printable(report.floor['path'])}; times the floor: {times or 'not comparable'}"

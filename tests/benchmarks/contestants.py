@@ -244,6 +244,6 @@ CONTESTANTS: Mapping[str, Callable[[str], Numbers]] = {
     "like verl": partial(variant, like="verl"),
     "adv-norm batch": partial(variant, adv_norm="batch"),
     "parity": command("parity"),
-    "audit": command("audit", "--formats", "float32,float16,bfloat16,float8_e4m3fn,float8_e5m2"),
+    "audit": command("audit", "--formats", "float32,bfloat16,float16,float8_e4m3fn,int8"),
     "drift": command("drift"),
 }

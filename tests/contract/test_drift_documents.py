@@ -88,6 +88,15 @@ def test_documents_of_a_gate_validate(tmp_path: Path) -> None:
         DRIFT.validate(document)
 
 
+def test_documents_with_notes_validate(tmp_path: Path) -> None:
+    mask = np.ones((5, 30), dtype=bool)
+    one = save(tmp_path / "a.npz", mask=mask)
+    mask[2, 3] = False
+    document = printed(str(one), str(save(tmp_path / "b.npz", mask=mask)))
+    DRIFT.validate(document)
+    assert [note[:28] for note in document["notes"]] == ["the masks differ at 1 token:"]
+
+
 def test_documents_with_steps_of_text_and_without_a_step_validate(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     steps = pa.array(["a", None, "b"])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ppocli.core.audit_metrics import AUDIT_METRICS
 from ppocli.render.audit import audit_screen, recommendation_text
 from ppocli.render.html.evaluation import distribution, headline
-from ppocli.render.html.histograms import sizes_figure
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
     Page,
@@ -18,6 +17,7 @@ from ppocli.render.html.page import (
     metrics_section,
     provenance_section,
 )
+from ppocli.render.html.sizes import sizes_figure
 from ppocli.render.html.tables import Terms, block_card, card, scroll, stacked
 from ppocli.render.numbers import number_text, plural
 

@@ -10,7 +10,7 @@ from ppocli.render.check_screen import verdict as judgement
 from ppocli.render.drift import drift_screen
 from ppocli.render.html.evaluation import headline
 from ppocli.render.html.gate import checks_table
-from ppocli.render.html.histograms import octaves_of, percent, range_text, size_ticks
+from ppocli.render.html.histograms import percent, range_text
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
     Page,
@@ -22,6 +22,7 @@ from ppocli.render.html.page import (
     provenance_section,
 )
 from ppocli.render.html.series_charts import series_parts
+from ppocli.render.html.sizes import octaves_of, size_ticks
 from ppocli.render.html.svg import Rect, Row, figure, nice_grid, rows, upright
 from ppocli.render.html.tables import (
     Terms,

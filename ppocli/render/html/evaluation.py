@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppocli.core.precision import PRECISIONS
-from ppocli.render.html.histograms import ratio_figure, sizes_figure
+from ppocli.render.html.histograms import ratio_figure
 from ppocli.render.html.markup import Markup, tag
 from ppocli.render.html.page import (
     Page,
@@ -18,6 +18,7 @@ from ppocli.render.html.page import (
     provenance_section,
 )
 from ppocli.render.html.series_charts import series_parts
+from ppocli.render.html.sizes import sizes_figure
 from ppocli.render.html.svg import Rect, Row, figure, rows
 from ppocli.render.html.tables import (
     Terms,

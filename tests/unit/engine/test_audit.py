@@ -471,6 +471,28 @@ def test_a_file_that_breaks_off_is_as_if_it_were_not_there(tmp_path: Path) -> No
         assert kept.to_dict()[name] == whole.to_dict()[name], name
 
 
+@pytest.mark.parametrize("accumulate", ["float32", "same"])
+def test_a_file_whose_advantages_break_off_gives_int8_no_scale(tmp_path: Path, accumulate: str) -> None:
+    # Its log-probs, which the first pass reads, are whole and a thousand times as large.
+    paths = [tmp_path / f"{k}.parquet" for k in range(3)]
+    for k, path in enumerate(paths):
+        arrays = draw(6000, seed=k)
+        if k == 1:
+            arrays = {**arrays, **{role: arrays[role] * 1000.0 for role in ROLES[:2]}}
+        pq.write_table(
+            pa.table(arrays), path, write_page_checksum=True, compression="none", use_dictionary=False
+        )
+    whole = ppocli.audit([paths[0], paths[2]], formats="int8,float16", accumulate=accumulate)
+    spoiled = bytearray(paths[1].read_bytes())
+    place = pq.ParquetFile(paths[1]).metadata.row_group(0).column(2).data_page_offset
+    spoiled[place + 1000] ^= 0xFF
+    paths[1].write_bytes(bytes(spoiled))
+    kept = ppocli.audit(paths, formats="int8,float16", accumulate=accumulate, skip_bad=True)
+    assert [one.path for one in kept.evaluation.skipped] == [str(paths[1])]
+    for name in ("audit", "reduction", "sizes", "log_ratio_histogram", "candidates"):
+        assert kept.to_dict()[name] == whole.to_dict()[name], name
+
+
 # ------------------------------------------------------------------------------------------- the input itself
 
 
@@ -547,6 +569,16 @@ def test_float64_is_recommended_where_all_else_does_harm() -> None:
     one = report.audit.recommendation
     assert one is not None
     assert (one.storage, one.arithmetic, one.n_bytes) == ("float64", "float64", 8)
+
+
+def test_tf32_is_not_recommended_as_nothing_is_stored_in_it() -> None:
+    report = ppocli.audit(**draw(500, 0.01), formats="tf32,float16,float32", loss_tolerance=0.5)
+    assert {one.storage for one in report.audit.candidates} == {"float16", "float32"}
+    assert list(report.audit.formats) == ["tf32", "float16", "float32"]
+    alone = ppocli.audit(**draw(500, 0.01), formats="tf32", loss_tolerance=0.5).audit
+    assert alone.candidates == ()
+    assert alone.recommendation is not None
+    assert alone.recommendation.storage == "float64"
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("error", 0), ("warning", ExitCode.GATE_FAILED)])

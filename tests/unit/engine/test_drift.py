@@ -328,7 +328,7 @@ def test_three_policies_in_two_folders(
     ]
     assert one.loss == pytest.approx(np.mean(weight * plain), rel=1e-12)
     assert one.loss_change == pytest.approx(np.mean(weight * plain) - np.mean(plain), rel=1e-10)
-    assert any("in 1 of 2 files" in note for note in report.inputs[0].notes)
+    assert any("are numbers, in 1 of 2 files" in note for note in report.notes)
 
 
 def test_a_third_policy_in_a_later_shard_is_found(tmp_path: Path, policies: dict[str, np.ndarray]) -> None:
@@ -381,7 +381,7 @@ def test_the_loss_of_a_later_shard_counts(tmp_path: Path) -> None:
     )
     [one] = [one for one in report.corrections if (one.level, one.mode, one.cap) == ("token", "mask", 2.0)]
     assert one.loss == pytest.approx(np.mean(masked * plain), rel=1e-12)
-    assert any("in 1 of 2 files" in note for note in report.inputs[0].notes)
+    assert any("are numbers, in 1 of 2 files" in note for note in report.notes)
 
 
 def test_each_file_by_itself_gives_the_same_steps(tmp_path: Path) -> None:
@@ -438,3 +438,40 @@ def test_a_role_that_is_named_is_the_column_of_that_name(tmp_path: Path, b: str)
     assert ppocli.drift(path, a="log_probs", b=b, columns={"log_probs": "x"}).metrics["diff_mean"] == -2.0
     with pytest.raises(InputError, match="'log_probs' is ambiguous"):
         ppocli.drift(path, a="old_log_probs", b=b)
+
+
+def test_a_comparison_that_only_a_skipped_file_has_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    columns = {**batch(4096), "log_probs": np.full(4096, -1.0)}
+    bad = folder / "a.parquet"
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pa.table(columns), bad, **plain)
+    content = bytearray(bad.read_bytes())
+    content[pq.ParquetFile(bad).metadata.row_group(0).column(0).data_page_offset + 1000] ^= 255
+    bad.write_bytes(content)
+    pq.write_table(pa.table(batch(10)), folder / "b.parquet")
+    report = ppocli.drift(folder, skip_bad=True)
+    assert [Path(one.path).name for one in report.skipped] == ["a.parquet"]
+    assert report.metrics["n_tokens"] == 10
+    assert report.comparisons == ()
+
+
+def test_a_loss_over_a_part_of_the_tokens_says_so() -> None:
+    columns = {**batch(8), "advantages": np.array([1.0, -1.0, 2.0, np.nan, 1.0, 1.0, np.inf, 1.0])}
+    columns["log_probs"] = columns["old_log_probs"] + 0.1
+    columns["log_probs"][7] = np.nan
+    report = drift(**columns)
+    new, old, rollout, adv = (
+        columns[name][[0, 1, 2, 4, 5]]
+        for name in ("log_probs", "old_log_probs", "rollout_log_probs", "advantages")
+    )
+    ratio, weight = np.exp(new - old), np.minimum(np.exp(old - rollout), 2.0)
+    plain = -np.minimum(ratio * adv, np.clip(ratio, 0.8, 1.2) * adv)
+    [one] = [one for one in report.corrections if (one.level, one.mode) == ("token", "truncate")]
+    assert one.loss_change == pytest.approx(np.mean(weight * plain - plain), rel=1e-9)
+    assert [note for note in report.notes if "loss" in note] == [
+        "the change of the loss is over 5 of 8 tokens: those with log_probs and advantages that are numbers"
+    ]
+    columns["advantages"], columns["log_probs"] = np.ones(8), columns["old_log_probs"]
+    assert not [note for note in drift(**columns).notes if "loss" in note]

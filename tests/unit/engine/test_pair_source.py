@@ -152,7 +152,17 @@ def test_masks_of_both_sides_count(tmp_path: Path) -> None:
     report = ppocli.drift(a, b)
     assert (report.metrics["n_tokens"], report.metrics["n_masked"]) == (1, 2)
     assert report.metrics["diff_mean"] == 0.5
-    assert "the masks differ at 1 tokens" in report.inputs[0].notes[-1]
+    says = "only tokens that count on both sides are compared"
+    assert report.notes == (f"the masks differ at 1 token: {says}",)
+    # Over several files of side a the tokens are added up, and the line stands once.
+    for name, part in (("1", slice(0, 1)), ("2", slice(1, 3))):
+        whole = pq.read_table(a).to_pydict()
+        write(tmp_path / "a" / f"{name}.parquet", old_log_probs=whole["old_log_probs"][part],
+              mask=[not one for one in whole["mask"][part]])  # fmt: skip
+    again = ppocli.drift(tmp_path / "a", b, allow_empty=True)
+    assert again.notes == (f"the masks differ at 2 tokens: {says}",)
+    assert f"note: the masks differ at 2 tokens: {says}" in _screen(again)
+    assert list(again.to_dict()["notes"]) == [f"the masks differ at 2 tokens: {says}"]
 
 
 def test_the_only_log_probs_of_a_file_are_taken(tmp_path: Path) -> None:
@@ -283,3 +293,10 @@ def test_a_floor_of_data_cannot_hold_a_role_twice(tmp_path: Path) -> None:
     floor = write(tmp_path / "floor.parquet", old_log_probs=[-1.0], rollout_log_probs=[-1.25])
     with pytest.raises(UsageProblem, match="--floor needs a saved report where both sides are log_probs"):
         ppocli.drift(a, b, a="log_probs", b="log_probs", floor=str(floor))
+
+
+def _screen(report: ppocli.DriftReport) -> str:
+    from ppocli.render.console import Look
+    from ppocli.render.formats import drift_text
+
+    return drift_text(report, "md", Look())

@@ -169,6 +169,17 @@ def test_current_and_rollout_only_is_what_prime_rl_exports() -> None:
     assert line in str(error.hint)
 
 
+def test_the_line_for_drift_names_what_only_a_framework_makes_clear() -> None:
+    names = dict.fromkeys(("action_log_probs", "rollout_log_probs", "advantages"), "float32")
+    with pytest.raises(InputError) as caught:
+        resolve("f.parquet", names, {}, MAIN_ROLES, aliases={"old_log_probs": ("action_log_probs",)})
+    line = "ppocli drift f.parquet --col old_log_probs=action_log_probs  ("
+    assert str(caught.value.hint).startswith(line)
+    both = ("old_log_probs", "rollout_log_probs")
+    found = find(*names, col={"old_log_probs": "action_log_probs"}, required=both)
+    assert found.columns["rollout_log_probs"] == "rollout_log_probs"
+
+
 def test_what_a_comparison_lacks_is_no_ratio() -> None:
     both = ("old_log_probs", "rollout_log_probs")
     error = refusal("trainer_logprobs", "inference_logprobs", required=both)

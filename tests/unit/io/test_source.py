@@ -244,12 +244,20 @@ def test_cut_npz(here: Path) -> None:
         (b"\x89HDF\r\n", "HDF5"),
         (b"\x1f\x8b\x08", "gzip"),
         (b"log_probs,old", "begins with b'log_prob'"),
+        (b'\x4a\0\0\0\0\0\0\0{"log_probs":{"dtype":"F32"', "a safetensors file"),
         (b"PARE....PARE", "encrypted"),
     ],
 )
 def test_other_formats_are_named(here: Path, head: bytes, words: str) -> None:
     Path("a.parquet").write_bytes(head + b"\0" * 100)
     assert words in refusal("a.parquet").message
+
+
+def test_a_csv_file_is_told_by_its_name(here: Path) -> None:
+    Path("a.csv").write_bytes(b"log_probs,old_log_probs,advantages\n-1,-1,1\n")
+    error = refusal("a.csv")
+    assert error.message == "a table of text, which is not read"
+    assert "pyarrow.csv.read_csv" in str(error.hint)
 
 
 def test_encrypted_parquet_with_plain_magic(here: Path) -> None:

@@ -116,6 +116,36 @@ def test_single_tokens_bit_for_bit(name: str, spread: float) -> None:
         assert np.array_equal(rows[f"{key} audited"], values, equal_nan=True), key
 
 
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("size", [0.33, 0.35, 2.99, 3.01, 38.9, 39.1, 40.5, 89.0, 750.0])
+@pytest.mark.parametrize("adv", [1.0, 511.0, 513.0, 3000.0, 1e5, 1e39])
+def test_one_token_that_is_far_off_changes_no_other(name: str, size: float, adv: float) -> None:
+    # Shorter ways are taken for a whole run of 256 tokens, by its largest log-ratio and advantage.
+    b, columns = Bounds(), draw(256, 0.05, 4)
+    for place, sign in ((17, 1.0), (101, -1.0)):
+        columns[0][place] = columns[1][place] + sign * size
+        columns[2][place + 1] = columns[2][place] = -adv
+    variants = (
+        Variant("float64", audit_layout.IN_FLOAT64),
+        Variant(name, audit_layout.IN_FLOAT64),
+        Variant(name, audit_layout.IN_FORMAT),
+    )
+    out = evaluate(columns, variants, b, dump=True)
+    stored, steps = audit(columns, name, None, b), audit(columns, name, name, b)
+    for v, tokens in ((1, stored), (2, steps)):
+        rows = rows_of(out, v, 256)
+        for key in ("log_ratio", "ratio", "loss", "gradient"):
+            want = [getattr(t, key) for t in tokens]
+            exactly = v == 2 or key == "log_ratio"
+            np.testing.assert_allclose(rows[f"{key} audited"], want, rtol=0 if exactly else 2.0**-51)
+        assert rows["side audited"].tolist() == [float(t.side) for t in tokens]
+    reference = audit(columns, None, None, b)
+    for v, tokens in ((1, stored), (2, steps)):
+        got = {key: result(out, v, key) for key in ("overflow", "underflow", "vanished", "appeared")}
+        want = counts(reference, tokens, 0.8, 1.2)
+        assert got == {key: want[key] for key in got}
+
+
 def test_what_overflows_is_as_bad_as_in_a_trainer() -> None:
     # exp(12) overflows float16; times an advantage of 0 that is NaN, and so is the sum.
     new, old = np.array([-1.0, -1.0, -1.0, -30.0]), np.array([-13.0, -13.0, -1.0, -1.0])

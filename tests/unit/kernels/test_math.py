@@ -55,6 +55,15 @@ def vector_loop(x: Floats, out: Floats, out_2: Floats) -> None:
 
 
 @jit
+def middle_loop(x: Floats, out: Floats, out_2: Floats, alone: Floats) -> None:
+    for i in range(0, x.size, 8):
+        first, second = km.exp_and_expm1_minus_x_in_the_middle(load(row_address(x, 0), i))
+        store(row_address(out, 0), i, first)
+        store(row_address(out_2, 0), i, second)
+        store(row_address(alone, 0), i, km.exp_in_the_middle(load(row_address(x, 0), i)))
+
+
+@jit
 def near_loop(x: Floats, out: Floats, out_2: Floats) -> None:
     for i in range(0, x.size, 8):
         first, second = km.exp_and_expm1_minus_x_near_0(load(row_address(x, 0), i))
@@ -244,6 +253,17 @@ def test_near_0_the_shorter_way_gives_the_same_bits() -> None:
     near_loop(x, out, out_2)
     both_loop(x, one, one_2)
     assert out.tobytes() == one.tobytes()
+    assert out_2.tobytes() == one_2.tobytes()
+
+
+def test_in_the_middle_the_shorter_way_gives_the_same_bits() -> None:
+    rng = np.random.default_rng(4)
+    some = [40.0, -40.0, 0.0, -0.0, TINY, -TINY, 1e-160, -1e-9]
+    x = np.concatenate([rng.uniform(-40.0, 40.0, 8000), rng.normal(0.0, 0.3, 8000), np.array(some)])
+    out, out_2, alone, one, one_2 = np.empty((5, x.size))
+    middle_loop(x, out, out_2, alone)
+    both_loop(x, one, one_2)
+    assert out.tobytes() == alone.tobytes() == one.tobytes()
     assert out_2.tobytes() == one_2.tobytes()
 
 

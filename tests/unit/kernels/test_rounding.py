@@ -13,7 +13,7 @@ from audit_oracle import nearest
 from ppocli.core.precision import PRECISIONS
 from ppocli.kernels._jit import jit
 from ppocli.kernels.memory import load, row_address, store
-from ppocli.kernels.rounding import round_one, round_to, rounded, rounded_step, scaled
+from ppocli.kernels.rounding import round_one, round_to, rounded, rounded_step, rounded_within, scaled
 
 TYPES: dict[str, Any] = {
     "float32": np.float32,
@@ -39,6 +39,12 @@ def step_loop(x: Any, factor: float, power: float, limit: float, out: Any, singl
         store(row_address(out, 0), i, rounded_step(load(row_address(x, 0), i), factor, power, limit))
     for i in range(x.size):
         single[i] = rounded_step(x[i], factor, power, limit)
+
+
+@jit
+def within_loop(x: Any, factor: float, power: float, out: Any) -> None:
+    for i in range(0, x.size, 8):
+        store(row_address(out, 0), i, rounded_within(load(row_address(x, 0), i), factor, power))
 
 
 @jit
@@ -152,6 +158,19 @@ def test_a_step_is_rounded_alike_but_for_the_sign_of_zeros(name: str) -> None:
     want = round_to(values, rule)
     assert np.array_equal(out, want, equal_nan=True)
     assert_same_bits(out, single)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_up_to_half_the_limit_no_look_for_overflow_is_needed(name: str) -> None:
+    rng, rule = np.random.default_rng(3), PRECISIONS[name].rule
+    values = rng.standard_normal(8192) * 10.0 ** rng.uniform(-50, 50, 8192)
+    values[:6] = [0.0, -0.0, 5e-324, -5e-324, rule[2] / 2, -rule[2] / 2]
+    values = values[np.abs(values) <= rule[2] / 2]
+    values = values[: values.size & -8]
+    assert values.size > 2000
+    out = np.empty_like(values)
+    within_loop(values, *rule[:2], out)
+    assert np.array_equal(out, round_to(values, rule))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,39 @@ def test_running_sums_are_those_of_the_types(seed: int) -> None:
     assert run(terms, 7).tolist() == state.tolist()
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16, np.float32])
+def test_sums_that_cross_powers_of_two_with_many_ties(kind: type, seed: int) -> None:
+    # Multiples of small powers of two: half steps, sums next to powers of two and at 0, on either side.
+    rng = np.random.default_rng([seed, 5])
+    terms = rng.integers(-9, 10, 5000) * 2.0 ** rng.integers(-12, [1, 3, 8, 11][seed], 5000)
+    terms = terms.astype(kind).astype(np.float64)
+    name = np.dtype(kind).name
+    sums = np.zeros(1)
+    for part in np.array_split(np.stack([np.zeros(5000), terms]), 3, axis=1):
+        running.add_in_format(part.copy(), part.shape[1], np.array([PRECISIONS[name].rule]), sums)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = naive(terms, kind)
+    assert np.array_equal(sums, [want[0]], equal_nan=True)
+    if kind is not np.float16:
+        which = running.NAIVE if kind is np.float32 else running.BFLOAT16
+        assert tuple(run(terms, 4)[which : which + 4]) == want
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_a_sum_that_becomes_infinite_stays_so(name: str) -> None:
+    kinds = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+    largest = PRECISIONS[name].max_finite
+    for terms in ([largest / 2] * 3 + [-1.0] * 5, [largest, -largest, 1.0], [largest, largest, -np.inf, 1.0]):
+        sums, total = np.zeros(1), kinds[name](0.0)
+        table = np.stack([np.zeros(len(terms)), terms])
+        running.add_in_format(table, len(terms), np.array([PRECISIONS[name].rule]), sums)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for term in terms:
+                total = kinds[name](total + kinds[name](term))
+        assert np.array_equal(sums, [float(total)], equal_nan=True)
+
+
 @pytest.mark.parametrize("scale", [1e-38, 1e38])
 def test_a_bfloat16_sum_that_is_subnormal_or_overflows(scale: float) -> None:
     terms = np.abs(draw(50)) * scale
@@ -62,7 +95,7 @@ def test_a_bfloat16_sum_that_is_subnormal_or_overflows(scale: float) -> None:
 def test_a_compensated_sum_is_the_exact_one_rounded() -> None:
     terms = np.array([1.0, 1e8, 1.0, -1e8, 3e-9] * 40)
     state = run(terms)
-    both = np.float32(state[running.COMPENSATED]) + np.float32(state[running.COMPENSATION])
+    both = np.float32(state[running.NAIVE]) + np.float32(state[running.COMPENSATION])
     assert both == np.float32(math.fsum(terms.astype(np.float32).tolist())) == np.float32(80.0)
     assert state[running.NAIVE] != 80.0
 

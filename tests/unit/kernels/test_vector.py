@@ -14,6 +14,7 @@ from ppocli.kernels.memory import (
     count_places,
     count_to,
     load,
+    load_bits,
     load_flags,
     load_float32,
     load_one,
@@ -21,6 +22,7 @@ from ppocli.kernels.memory import (
     raise_to,
     row_address,
     store,
+    store_bits,
     store_low16,
     store_one,
 )
@@ -89,6 +91,20 @@ def folds(x: Any) -> tuple[float, float, float]:
 def flags_of(x: Any, n: int) -> tuple[bool, bool, int, int]:
     flags = load_flags(row_address(x, 0), 0)
     return any_of(flags), all_of(flags), number_of(flags), number_of(first_of(n))
+
+
+@jit
+def keep_flags(x: Any, kept: Any, out: Any) -> None:
+    a = load(row_address(x, 0), 0)
+    store_bits(row_address(kept, 0), 1, a > 0.0)
+    store(row_address(out, 0), 0, where(load_bits(row_address(kept, 0), 1), a, -1.0))
+
+
+def test_flags_in_a_byte() -> None:
+    x, kept, out = np.array([1.0, -2, 3, 4, 0, np.nan, -7, 8]), np.full(3, 0x55, dtype=np.uint8), np.zeros(8)
+    keep_flags(x, kept, out)
+    assert kept.tolist() == [0x55, 0b10001101, 0x55]
+    assert out.tolist() == [1, -1, 3, 4, -1, -1, -1, 8]
 
 
 @jit

@@ -142,6 +142,9 @@ def test_the_recommendation_and_what_it_was_chosen_from() -> None:
     assert table.rows[2] == ("float16", "float32", "2", "0", "0.000125", "recommended")
     nothing = audit_screen(audited.report(recommendation=None, n_left_out=1))
     assert text_of(nothing, "recommendation: none")
+    unstored = audited.result(candidates=()).formats["bfloat16"]
+    registers = audit_screen(audited.report(candidates=(), formats={"tf32": unstored}))
+    assert text_of(registers, "recommendation") == "recommendation: none, as columns are not stored in tf32"
 
 
 def test_the_short_form() -> None:
