@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.partials import COLUMNS
-from ppocli.engine.blocks import Blocks, stored_of, widened
+from ppocli.engine.blocks import WITH_NAN, Blocks, stored_of, widened
 from ppocli.engine.cut import GROUPS, SEQUENCES, by_id, cut
 from ppocli.engine.group_counts import count_tokens
 from ppocli.engine.group_sequences import GroupSequences
@@ -160,9 +160,11 @@ class FileGroups:
     def _fill(self, span: Span) -> None:
         """Add a span to the window, and evaluate it whenever it is full."""
         at, buffer = 0, self._buffer
+        # What only some spans have is 1 in the others, and of this, which is made again, it must not be.
+        arrays = {name: one for name, one in span.arrays.items() if not name.endswith(WITH_NAN)}
         while at < span.n_tokens:
             n = min(span.n_tokens - at, WINDOW - buffer.n)
-            buffer.add(span.arrays, at, n)
+            buffer.add(arrays, at, n)
             at += n
             if buffer.n == WINDOW:
                 self._evaluate()
