@@ -180,9 +180,12 @@ def widened_half(values: NDArray[Any]) -> NDArray[Any]:
     """Widen float16, and the bits of bfloat16, to float32, exactly."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32) if values.dtype == np.float16 else values
+    # A signalling NaN, as damage may make one, warns of itself.
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
 def widened(values: NDArray[Any]) -> Floats:
     """Widen to float64, exactly."""
-    return widened_half(values).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return widened_half(values).astype(np.float64)
