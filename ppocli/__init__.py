@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ppocli.engine.gate import check as check
     from ppocli.engine.inspect import inspect_files as inspect_files
     from ppocli.engine.merge_reports import merge as merge
+    from ppocli.engine.parity import parity_files as parity_files
     from ppocli.engine.synth import synth as synth
     from ppocli.errors import ExitCode as ExitCode
     from ppocli.errors import PpoCliError as PpoCliError
@@ -47,6 +48,7 @@ _HOMES = {
     "evaluate": "ppocli.engine.evaluate",
     "inspect_files": "ppocli.engine.inspect",
     "merge": "ppocli.engine.merge_reports",
+    "parity_files": "ppocli.engine.parity",
     "partials": "ppocli.engine.by_file",
     "ppo_clip_loss": "ppocli.engine.evaluate",
     "synth": "ppocli.engine.synth",
@@ -69,6 +71,7 @@ __all__ = [
     "evaluate",
     "inspect_files",
     "merge",
+    "parity_files",
     "partials",
     "ppo_clip_loss",
     "synth",

@@ -16,7 +16,6 @@ from ppocli.core.parity_report import KINDS
 from ppocli.core.presets import FAMILIES, all_presets, preset
 from ppocli.core.roles import ROLES
 from ppocli.core.spec import AGGREGATIONS
-from ppocli.engine.parity import parity_files
 from ppocli.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +125,7 @@ def test_the_names_of_the_frameworks_are_those_of_the_presets_and_equal_what_the
     assert [name for name, _ in rows] == list(FAMILIES)
     sample = str(ROOT / "sample_data" / "healthy.parquet")
     own = ppocli.evaluate(sample).metrics
-    for one, (name, cells) in zip(parity_files([sample]).frameworks, rows, strict=True):
+    for one, (name, cells) in zip(ppocli.parity_files([sample]).frameworks, rows, strict=True):
         assert one.name == name
         for kind, cell in zip(KINDS, cells.split("|"), strict=True):
             found = re.fullmatch(r" `([^`]+)`(?: = (-?)([a-z_0-9]+)(/2)?)? ", cell)
