@@ -241,7 +241,7 @@ def _key(
     raise InputError(
         f"no column for the key '{key}'",
         where=path,
-        hint=f"leave it out of --key: tokens are paired in stored order anyway, and '{POSITION}' needs no column",
+        hint=f"leave it out of --key: tokens are paired in stored order; '{POSITION}' needs no column",
     )
 
 
