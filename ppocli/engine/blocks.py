@@ -21,6 +21,8 @@ BASE_USES = sum(1 << layout.SELECTION[name] for name in layout.BASE_SELECTIONS)
 X_LOG_RATIO = EXTREMES.index("log_ratio")
 NOTHING = np.zeros(0, dtype=np.uint8)
 _BFLOAT16_NAN = 0x7FC0
+WITH_NAN = " with NaN"
+"""Ends the names of columns that were made of others, by putting NaN where the file holds a null."""
 
 
 class Blocks:
@@ -166,7 +168,7 @@ def stored_of(arrays: dict[str, NDArray[Any]], role: str) -> NDArray[Any]:
     present = arrays.get(f"{role} present")
     if present is None:
         return arrays[role]
-    name = f"{role} with NaN"
+    name = role + WITH_NAN
     if name not in arrays:
         values = arrays[role].copy()
         values[present == 0] = _BFLOAT16_NAN if values.dtype == np.uint16 else np.nan
@@ -178,9 +180,12 @@ def widened_half(values: NDArray[Any]) -> NDArray[Any]:
     """Widen float16, and the bits of bfloat16, to float32, exactly."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32) if values.dtype == np.float16 else values
+    # A signalling NaN, as damage may make one, warns of itself.
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
 def widened(values: NDArray[Any]) -> Floats:
     """Widen to float64, exactly."""
-    return widened_half(values).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return widened_half(values).astype(np.float64)

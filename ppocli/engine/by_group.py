@@ -111,7 +111,9 @@ def groups_by(
     from ppocli.io.source import expand
     from ppocli.kernels import _jit
 
-    inputs = _Inputs(expand(paths)[0], with_column(by, options), {role: IdCoder() for role in ID_ROLES})
+    files = expand(paths)[0]
+    own = own_role(by, files[0], options) if files else None
+    inputs = _Inputs(files, with_column(by, options, own), {role: IdCoder() for role in ID_ROLES})
     _jit.set_threads(threads)
     passes = Passes(spec, _jit.thread_count(), 0, chunk_rows, progress or NoProgress())
     if spec.scoped:
@@ -129,9 +131,26 @@ def groups_by(
     return tuple(run.groups(names))
 
 
-def with_column(by: str, options: ReadOptions) -> ReadOptions:
-    """Return the options under which the column that tells groups apart has the role `step`."""
-    return options if by == "step" else replace(options, columns={**options.columns, "step": by})
+def with_column(by: str, options: ReadOptions, own: str | None = None) -> ReadOptions:
+    """Return the options under which the column that tells groups apart is `step`, beside its own role."""
+    if by == "step":
+        return options
+    return replace(options, columns={**options.columns, "step": by, **({own: by} if own else {})})
+
+
+def own_role(by: str, path: str, options: ReadOptions) -> str | None:
+    """Return the role that the column plays without `--by`: a mask goes on to mask, groups stay groups."""
+    from ppocli.io.source import open_input
+
+    if by == "step":
+        return None
+    try:
+        reader = open_input(path, options, {role: IdCoder() for role in ID_ROLES}, ())
+    except InputError:
+        return None  # the run itself says what is wrong with the file
+    reader.close()
+    roles = (role for role, one in reader.report.columns.items() if one.column == by)
+    return next((role for role in roles if role != "step"), None)
 
 
 def check_column(by: str, path: str, options: ReadOptions) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOG_PROBS = ("log_probs", "old_log_probs", "ref_log_probs")
 NARROW = ("bfloat16", "float16")
 """Formats that may hold all values of a wider column; bfloat16 first, whose log-probs float16 often holds."""
+FORMATS = (*NARROW, "float32")
 
 ONE_BLOCK_IN = 64
 """How often a narrow column is looked at; any other is found out by the first block."""
@@ -50,9 +51,14 @@ class Narrow:
         Values looked at.
     """
 
-    formats: list[str] = field(default_factory=lambda: list(NARROW))
+    formats: list[str] = field(default_factory=lambda: list(FORMATS))
     looked: int = 0
     distinct: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a 16-bit format held every value."""
+        return bool(self.formats) and self.formats[0] in NARROW
 
     def add(self, values: np.typing.NDArray[Any]) -> None:
         """Look at some finite values."""
@@ -60,7 +66,7 @@ class Narrow:
             return
         self.formats = [name for name in self.formats if is_exact(values, name)]
         self.looked += values.size
-        if self.formats and self.distinct.size < DISTINCT:
+        if self.is_narrow and self.distinct.size < DISTINCT:
             self.distinct = np.union1d(self.distinct, values)[:DISTINCT]
 
 
@@ -117,11 +123,14 @@ class DataChecks:
         Of the file that is read.
     narrow : mapping of role to NarrowFound
         Of files that have been read.
+    formats : mapping of role to list of str
+        Of `FORMATS` those that held every value looked at in all files; however the values were stored.
     identity : Identity
     """
 
     columns: dict[str, Narrow] = field(default_factory=dict)
     narrow: dict[str, NarrowFound] = field(default_factory=dict)
+    formats: dict[str, list[str]] = field(default_factory=dict)
     identity: Identity = field(default_factory=Identity)
 
     def look(self, blocks: Blocks, place: Callable[[int], Place]) -> None:
@@ -137,7 +146,9 @@ class DataChecks:
     def finish(self, where: Place) -> None:
         """Decide what the columns of a file are; `where` is its first row."""
         for role, column in self.columns.items():
-            if column.formats and column.distinct.size >= DISTINCT:
+            if column.looked:
+                self.formats[role] = column.formats
+            if column.is_narrow and column.distinct.size >= DISTINCT:
                 self.narrow[role] = NarrowFound(column.formats[0], column.looked, 1, where)
         self.columns = {}
 
@@ -148,13 +159,15 @@ class DataChecks:
             known = self.narrow.setdefault(role, NarrowFound(found.format, 0, 0, found.where))
             known.looked += found.looked
             known.files += found.files
+        for role, formats in other.formats.items():
+            self.formats[role] = [name for name in self.formats.get(role, FORMATS) if name in formats]
 
     def _look_narrow(self, role: str, blocks: Blocks) -> None:
-        """Look at every 64th block of a float32 or float64 column, until a value needs its width."""
+        """Look at every 64th block of a column, until a value needs its width."""
         column = self.columns.setdefault(role, Narrow())
-        if not column.formats:
-            return
         values = stored(blocks.span, role)
+        if not column.formats or (values.dtype == np.float32 and column.formats == ["float32"]):
+            return
         first = -(blocks.span.origin // layout.BLOCK) % ONE_BLOCK_IN
         for block in range(first, blocks.n, ONE_BLOCK_IN):
             start, stop = blocks.tokens_of(block)

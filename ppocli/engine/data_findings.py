@@ -123,7 +123,7 @@ def _positive(s: Summary, inputs: Sequence[InputReport]) -> Iterator[Finding]:
         return
     columns = [role for role in EXTREMES if s.has((role,))]
     highest = {role: s.extreme(EXTREMES[role])[1] for role in columns}
-    formats = {role: _format_of(s, role, inputs) for role in columns}
+    formats = {role: _format_of(s, role) for role in columns}
     role = max(columns, key=lambda one: highest[one] / STEPS[formats[one]])
     largest, step = highest[role], STEPS[formats[role]]
     message = f"{plural(n, 'log-prob')} above 0"
@@ -141,12 +141,10 @@ def _positive(s: Summary, inputs: Sequence[InputReport]) -> Iterator[Finding]:
     yield RULES["PPO403"].found(n, message, s.place(EXTREMES[role], 1), severity)
 
 
-def _format_of(s: Summary, role: str, inputs: Sequence[InputReport]) -> str:
-    """Return the narrowest format of a column's files: as stored, or that of all its values."""
-    if role in s.totals.checks.narrow:
-        return s.totals.checks.narrow[role].format
-    types = {one.columns[role].dtype for one in inputs if role in one.columns}
-    return next((name for name in STEPS if any(name in one for one in types)), "float32")
+def _format_of(s: Summary, role: str) -> str:
+    """Return the narrowest format that holds the values of a column looked at, whatever type stores them."""
+    formats = s.totals.checks.formats.get(role, ["float32"])
+    return formats[0] if formats else "float64"
 
 
 def _repeated_ids(repeats: RepeatedIds) -> Iterator[Finding]:

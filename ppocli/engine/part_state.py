@@ -11,7 +11,7 @@ import numpy as np
 from ppocli.core.partial_document import as_float, number, packed, unpacked
 from ppocli.core.partials import COLUMNS
 from ppocli.core.report import ColumnReport, InputReport, Place, WorstToken
-from ppocli.engine.data_checks import NARROW, DataChecks, NarrowFound
+from ppocli.engine.data_checks import FORMATS, NARROW, DataChecks, NarrowFound
 from ppocli.engine.file_part import FilePart
 from ppocli.engine.measures import MeasureTotals
 from ppocli.engine.pair_totals import PairPlan, PairTotals, Sums, TopSequence
@@ -262,6 +262,9 @@ class Reading:
         """Return what was seen in the columns; they have been decided on."""
         checks, identity = DataChecks(), _of(raw, "identity")
         checks.narrow = _mapping(_of(raw, "narrow"), _text, self._narrow)
+        checks.formats = _mapping(
+            _of(raw, "formats"), _text, lambda one: [_among(x, FORMATS) for x in _list(one)]
+        )
         self._fill(
             checks.identity,
             identity,

@@ -106,7 +106,7 @@ class Scales:
     def _sizes(self, span: Span, role: str) -> Floats32:
         """Return |x| in float32 at valid, finite values, 0 elsewhere."""
         values = widened_half(stored(span, role))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             sizes = np.abs(values.astype(np.float32, copy=False))
         keep = sizes < np.float32(np.inf)
         if "mask" in span.arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,39 @@ def test_any_column_tells_groups_apart(tmp_path: Path) -> None:
     assert made[0].metrics == want
     with pytest.raises(InputError, match="no column 'nowhere'"):
         groups_by("nowhere", [str(tmp_path / "a.parquet")], LossSpec(), ReadOptions())
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.npz", "a.arrow", "a.jsonl"])
+def test_a_column_that_tells_groups_apart_keeps_its_own_role(tmp_path: Path, name: str) -> None:
+    columns = table(60, [0] * 60, 9)
+    columns |= {
+        "mask": [1, 0, 1] * 20,
+        "group_id": [7, 7, 8] * 20,
+        "sequence_id": [number // 5 for number in range(60)],
+    }
+    path = tmp_path / name
+    if name == "a.npz":
+        np.savez(path, **{role: np.asarray(values) for role, values in columns.items()})
+    elif name == "a.jsonl":
+        rows = pa.table(columns).to_pylist()
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif name == "a.arrow":
+        made = pa.table(columns)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, made.schema) as writer:
+            writer.write_table(made)
+    else:
+        pq.write_table(pa.table(columns), path)
+    for by, want in (("mask", {1: (40, 12)}), ("group_id", {7: (20, 12), 8: (20, 12)})):
+        made = groups_by(by, [str(path)], LossSpec(agg="group-mean"), ReadOptions())
+        counts = {one.key[by]: (one.metrics["n_tokens"], one.metrics.get("n_sequences")) for one in made}
+        assert {key: one for key, one in counts.items() if one[0]} == want
+        assert sum(one.metrics["n_masked"] for one in made) == 20
+        loss = [one.metrics["policy_loss_by_agg"] for one in made if one.metrics["n_tokens"]]
+        assert all(one["group-mean"] is not None for one in loss)
+        if by == "group_id":
+            assert [one["group-mean"] for one in loss] == [one["token-mean"] for one in loss]
+    made = groups_by("sequence_id", [str(path)], LossSpec(objective="gspo"), ReadOptions())
+    assert [one.metrics["n_sequences"] for one in made] == [1] * 12
 
 
 def test_the_trainer_against_the_sampler_by_step(tmp_path: Path) -> None:

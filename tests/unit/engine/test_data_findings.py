@@ -372,3 +372,49 @@ def test_findings_do_not_depend_on_how_a_file_is_read(layout: str, tmp_path: Pat
             wanted = said if wanted is None else wanted
             assert said == wanted, (name, rows)
     assert {"PPO402", "PPO403", "PPO406", "PPO410", "PPO201"} <= {one[0] for one in wanted or ()}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [([-1.0, 0.25, -2.5], "the largest is 0.25, in log_probs, which rounding of bfloat16 explains"),
+     ([-1.0, 0.3125, -2.5], "the largest is 0.3125, in log_probs, more than rounding of bfloat16 explains"),
+     ([-1.0009765625, 0.03125, -2.5],
+      "the largest is 0.03125, in log_probs, which rounding of float16 explains"),
+     ([-1.0009765625, 0.0625, -2.5],
+      "the largest is 0.0625, in log_probs, more than rounding of float16 explains")],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bits"])
+def test_what_rounding_explains_is_the_same_whatever_type_stores_the_values(
+    values: list[float], said: str, dtype: str
+) -> None:
+    new = np.array(values, np.float32)
+    if dtype == "bits":
+        if new[0] != -1.0:
+            pytest.skip("bfloat16 does not hold these values")
+        stored, settings = (new.view(np.uint32) >> 16).astype(np.uint16), {"bits": "log_probs"}
+    else:
+        stored, settings = new.astype(dtype), {}
+    arrays = {
+        "log_probs": stored,
+        "old_log_probs": new,
+        "advantages": np.ones(3),
+        "group_id": np.zeros(3, int),
+    }
+    (one,) = found("PPO403", arrays, **settings)
+    assert one.message == f"2 log-probs above 0; {said}"
+
+
+def test_a_file_of_wider_values_decides_what_rounding_explains(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.npz", "b.npz", "c.npz")]
+    for path, values in zip(paths, ([-1.0, 0.125], [-0.1, -0.2], []), strict=True):
+        new = np.array(values, np.float32)
+        np.savez(
+            path,
+            log_probs=new,
+            old_log_probs=-np.abs(new),
+            advantages=np.ones(new.size),
+            group_id=new.astype(int),
+        )
+    for files, name in ((paths[::2], "which rounding of bfloat16"), (paths, "more than rounding of float32")):
+        (one,) = [one for one in ppocli.evaluate(files).findings if one.code == "PPO403"]
+        assert f"in log_probs, {name} explains" in one.message

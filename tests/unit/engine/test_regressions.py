@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,22 @@ def test_a_setting_that_would_change_nothing_is_refused(name: str, value: Any) -
     with pytest.raises(UsageProblem, match=f"{name} is a setting of frameworks' losses"):
         ppocli.evaluate(**columns, **{name: value})
     assert ppocli.evaluate(**columns, like="verl", **{name: value}).settings[name] == value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("float16", 0x7C01), ("float32", 0x7F800001), ("float64", 0x7FF0000000000001)]
+)
+def test_a_signalling_nan_is_counted_without_a_warning(tmp_path: Path, dtype: str, bits: int) -> None:
+    new = np.full(64, -1.0, dtype)
+    new.view(f"u{new.itemsize}")[9] = bits
+    old = np.where(np.arange(64) % 2, -1.5, -0.75).astype(dtype)
+    path = tmp_path / "a.npz"
+    np.savez(path, log_probs=new, old_log_probs=old, advantages=np.ones(64, dtype), step=np.arange(64) // 32)
+    report = ppocli.evaluate(path, by="step", worst=1)
+    assert report.metrics["n_nan"] == 1
+    assert report.nulls["policy_loss"].where == Place(str(path), 9)
+    # Odd tokens have the ratio exp(0.5), clipped to 1.2, but for token 9; even ones have exp(-0.25) < 0.8.
+    exact = -(31 * 1.2 + 32 * math.exp(-0.25)) / 63
+    assert report.metrics["policy_loss_finite"] == pytest.approx(exact, rel=1e-12)
+    audit = ppocli.audit(path, formats=("int8", "float16"), with_advantages=True)
+    assert audit.evaluation.metrics["n_nan"] == 1
