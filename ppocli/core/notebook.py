@@ -67,7 +67,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         out = document["output"]
         yield f"wrote {_plain(out['path'])}: {out['rows']:,} rows, {out['tokens']:,} tokens"
     for one in document.get("findings", ()):
-        yield f"{one['severity']} {one['code']} ({one['count']:,}): {_plain(one['message'])}{_at(one.get('where'))}"
+        said = f"{_plain(one['message'])}{_at(one.get('where'))}"
+        yield f"{one['severity']} {one['code']} ({one['count']:,}): {said}"
 
 
 def _at(where: Mapping[str, Any] | None) -> str:

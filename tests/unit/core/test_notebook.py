@@ -78,8 +78,8 @@ def test_findings_follow_and_several_files_and_groups_are_counted() -> None:
     made = replace(reports.several(), findings=(reports.overflow(),))
     assert lines(made)[0] == "ppocli eval: findings  7 tokens, 3 files, 3 groups"
     assert lines(made)[2:] == [
-        "warning PPO102 (12): 12 ratios overflow float16, first at rollouts.parquet, row 812,044, position 3, "
-        "token 1555"
+        "warning PPO102 (12): 12 ratios overflow float16, first at rollouts.parquet, row 812,044, "
+        "position 3, token 1555"
     ]
 
 
