@@ -21,6 +21,8 @@ BASE_USES = sum(1 << layout.SELECTION[name] for name in layout.BASE_SELECTIONS)
 X_LOG_RATIO = EXTREMES.index("log_ratio")
 NOTHING = np.zeros(0, dtype=np.uint8)
 _BFLOAT16_NAN = 0x7FC0
+WITH_NAN = " with NaN"
+"""Ends the names of columns that were made of others, by putting NaN where the file holds a null."""
 
 
 class Blocks:
@@ -166,7 +168,7 @@ def stored_of(arrays: dict[str, NDArray[Any]], role: str) -> NDArray[Any]:
     present = arrays.get(f"{role} present")
     if present is None:
         return arrays[role]
-    name = f"{role} with NaN"
+    name = role + WITH_NAN
     if name not in arrays:
         values = arrays[role].copy()
         values[present == 0] = _BFLOAT16_NAN if values.dtype == np.uint16 else np.nan

@@ -23,7 +23,7 @@ class GroupTable:
     """Numbers the groups of a run in order of first sight; at most `limit` of them."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self._table = limit, KeyedTable()
+        self.limit, self._table = limit, KeyedTable.narrow(0, timed=False)
 
     @property
     def n(self) -> int:
@@ -59,7 +59,7 @@ class PairNumbers:
     """Numbers the sequences of a file by group and id."""
 
     def __init__(self, path: str) -> None:
-        self.path, self._table = path, KeyedTable()
+        self.path, self._table = path, KeyedTable.narrow(0, timed=False)
 
     def numbers(self, owners: Ints, ids: Ints) -> Ints:
         """Return the number of each token's sequence.

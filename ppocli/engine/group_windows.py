@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.core.partials import COLUMNS
-from ppocli.engine.blocks import Blocks, stored_of, widened
+from ppocli.engine.blocks import WITH_NAN, Blocks, stored_of, widened
 from ppocli.engine.cut import GROUPS, SEQUENCES, by_id, cut
 from ppocli.engine.group_counts import count_tokens
 from ppocli.engine.group_sequences import GroupSequences
@@ -17,6 +17,7 @@ from ppocli.engine.group_table import GroupTable, PairNumbers
 from ppocli.engine.policy_sums import add_terms
 from ppocli.engine.sequences import GROUP_LIMIT as PROMPT_LIMIT
 from ppocli.engine.span import Span
+from ppocli.engine.token_buffer import TokenBuffer
 from ppocli.engine.totals import KeyedTable
 from ppocli.engine.windows import Interleaved, Windows
 from ppocli.errors import InputError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ppocli.engine.policy import PolicyStage
     from ppocli.engine.totals import Floats, Ints, Plan
     from ppocli.kernels.blocks import Workspace
+    from ppocli.kernels.grouping import Order
 
     Arrays = dict[str, NDArray[Any]]
 
@@ -42,6 +44,9 @@ turn have 420 tokens each in a window, whose blocks are a fifth full.
 
 BATCH_BLOCKS = 64
 """Blocks that are evaluated at a time; a matter of memory, never of results."""
+
+COUNTED_TOGETHER = 1 << 17
+"""Tokens whose groups are counted at a time; likewise."""
 
 OWNER, ROW, SEQUENCE = "owner", "row", "sequence_id"
 NO_IDS = np.zeros(0, dtype=np.uint8)
@@ -92,8 +97,8 @@ class FileGroups:
         self._sequences = GroupSequences(target.path, target.totals, interval, target.by_row)
         self._names: dict[str, None] = {}
         self._pairs = PairNumbers(target.path)
-        self._pieces: list[Arrays] = []
-        self._n = self._last_row = 0
+        self._buffer = TokenBuffer(WINDOW, {OWNER: np.int32})
+        self._last_row = 0
         self._stored_before, self._valid_before = np.zeros((2, 0), dtype=np.int64)
         self._rows_seen = np.zeros(0, dtype=np.int64)
         stage = target.stage
@@ -132,8 +137,8 @@ class FileGroups:
         if self._windows is not None:
             for span in self._windows.finish():
                 self._fill(span)
-        if self._n:
-            self._evaluate(self._n)
+        if self._buffer.n:
+            self._evaluate()
         self._sequences.finish()
         self._note_columns()
 
@@ -154,30 +159,24 @@ class FileGroups:
 
     def _fill(self, span: Span) -> None:
         """Add a span to the window, and evaluate it whenever it is full."""
-        at = 0
+        at, buffer = 0, self._buffer
+        # What only some spans have is 1 in the others, and of this, which is made again, it must not be.
+        arrays = {name: one for name, one in span.arrays.items() if not name.endswith(WITH_NAN)}
         while at < span.n_tokens:
-            n = min(span.n_tokens - at, WINDOW - self._n)
-            # Whole spans are kept as they are; a part is copied, or the rest would stay in memory with it.
-            whole = n == span.n_tokens
-            self._pieces.append(
-                {
-                    name: values if whole else values[at : at + n].copy()
-                    for name, values in span.arrays.items()
-                }
-            )
-            self._n, at = self._n + n, at + n
-            if self._n == WINDOW:
-                self._evaluate(WINDOW)
+            n = min(span.n_tokens - at, WINDOW - buffer.n)
+            buffer.add(arrays, at, n)
+            at += n
+            if buffer.n == WINDOW:
+                self._evaluate()
 
-    def _evaluate(self, n: int) -> None:
+    def _evaluate(self) -> None:
         """Sort the tokens of the window by group and evaluate them."""
-        arrays = _joined(self._pieces, n)
-        self._pieces, self._n = [], 0
+        arrays = self._buffer.take()
         totals = self.target.totals
         owner = arrays.pop(OWNER)
-        counts = np.bincount(owner, minlength=totals.n)
+        counts = _counts(owner, totals.n)
         groups = np.flatnonzero(counts)
-        order = grouping.order_of(owner, counts) if groups.size > 1 else np.arange(n)
+        order = grouping.order_of(owner, counts) if groups.size > 1 else np.arange(owner.size, dtype=np.int32)
         sizes = counts[groups]
         stops = np.cumsum(sizes)
         self._count_rows(arrays.pop(ROW, None), order, groups, stops)
@@ -191,7 +190,7 @@ class FileGroups:
         if self.target.by_row:
             self._sequences.end_window(self._last_row)
 
-    def _count_rows(self, rows: Ints | None, order: Ints, groups: Ints, stops: Ints) -> None:
+    def _count_rows(self, rows: Ints | None, order: Order, groups: Ints, stops: Ints) -> None:
         """Count the rows in which each group has a token."""
         totals = self.target.totals
         if rows is None:
@@ -209,7 +208,7 @@ class FileGroups:
         self._rows_seen = seen
         np.add.at(totals.ints("n_rows"), groups, np.add.reduceat(begins, starts, dtype=np.int64))
 
-    def _count_bins(self, arrays: Arrays, order: Ints, groups: Ints, stops: Ints) -> None:
+    def _count_bins(self, arrays: Arrays, order: Order, groups: Ints, stops: Ints) -> None:
         """Add the log-ratios of the window to the histograms, the tokens of some groups at a time."""
         columns = [stored_of(arrays, role) for role in ("log_probs", "old_log_probs")]
         found, first, start = [], 0, 0
@@ -226,7 +225,7 @@ class FileGroups:
         keys, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
         self.target.totals.add_bins(keys, counts)
 
-    def _add_drift(self, arrays: Arrays, order: Ints, groups: Ints, stops: Ints) -> None:
+    def _add_drift(self, arrays: Arrays, order: Order, groups: Ints, stops: Ints) -> None:
         """Compare trainer and sampler in each group."""
         start = self.target.start_drift
         assert start is not None
@@ -330,7 +329,7 @@ class _Batch:
     sizes: Ints
     start: int
 
-    def of(self, arrays: Arrays, order: Ints) -> Span:
+    def of(self, arrays: Arrays, order: Order) -> Span:
         """Return the tokens as a span of blocks, filled up with masked tokens where they are not full."""
         n = int(self.sizes.sum())
         tokens = order[self.start : self.start + n]
@@ -370,21 +369,11 @@ def _rows(span: Span) -> Ints:
     return np.repeat(np.arange(lengths.size) + span.first_row, lengths)
 
 
-def _joined(pieces: list[Arrays], n: int) -> Arrays:
-    """Join the pieces of a window, and let go of them one array after the other."""
-    if len(pieces) == 1:
-        return pieces.pop()
-    lengths = [next(iter(piece.values())).size for piece in pieces]
-    out: Arrays = {}
-    for name in dict.fromkeys(name for piece in pieces for name in piece):
-        parts = [piece.pop(name, None) for piece in pieces]
-        dtype = next(part.dtype for part in parts if part is not None)
-        out[name], at = np.ones(n, dtype=dtype), 0
-        for part, length in zip(parts, lengths, strict=True):
-            if part is not None:  # what some pieces lack says: present, or counted
-                out[name][at : at + length] = part
-            at += length
-        del parts
+def _counts(owner: Order, n_groups: int) -> Ints:
+    """Count the tokens of each group, in parts: `bincount` widens what it counts."""
+    out = np.zeros(n_groups, dtype=np.int64)
+    for start in range(0, owner.size, COUNTED_TOGETHER):
+        out += np.bincount(owner[start : start + COUNTED_TOGETHER], minlength=n_groups)
     return out
 
 

@@ -39,6 +39,7 @@ OWN_PAGES = 1 << 20
 """Bytes from which on an array that grows has pages of its own."""
 MOVED_TOGETHER = 1 << 13
 """States that are moved at a time. A matter of memory, never of results."""
+_NO_SLOTS = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +148,24 @@ def returned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
     Of what is smaller than 32 MB the C library keeps holes that stay resident: 30 MB while tables grow.
     """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
+    pages = _own_pages(math.prod(shape) * np.dtype(dtype).itemsize)
+    return np.zeros(shape, dtype=dtype) if pages is None else np.frombuffer(pages, dtype).reshape(shape)
+
+
+def _own_pages(size: int) -> mmap.mmap | None:
+    """Return so many bytes with pages of their own; None where they are few or there is no such thing."""
     if size < OWN_PAGES or not hasattr(mmap, "MAP_ANONYMOUS"):
-        return np.zeros(shape, dtype=dtype)
-    own = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(own, dtype=dtype).reshape(shape)
+        return None
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _resized(pages: mmap.mmap, size: int) -> bool:
+    """Resize without a copy; not while an array is there that uses them, nor where the system cannot."""
+    try:
+        pages.resize(size)
+    except (BufferError, OSError, SystemError, ValueError):
+        return False
+    return True
 
 
 @dataclass(slots=True, eq=False)
@@ -166,6 +180,7 @@ class KeyedTable:
     touched: Ints = field(default_factory=lambda: np.zeros(1024, dtype=np.int64))
     slots: NDArray[np.int32] = field(default_factory=lambda: np.full(2048, -1, dtype=np.int32))
     n: int = 0
+    _pages: dict[str, mmap.mmap] = field(default_factory=dict)
 
     @classmethod
     def narrow(cls, n_keyed: int, *, timed: bool) -> KeyedTable:
@@ -175,6 +190,7 @@ class KeyedTable:
 
     def widen(self, width: int) -> None:
         """Let narrow states keep as much as states of this width do."""
+        self._pages.pop("states", None)
         self.states = sequence.widened(self.states, width)
 
     def reserve(self, n: int) -> None:
@@ -185,15 +201,31 @@ class KeyedTable:
         while capacity < n:
             capacity *= 2
         for name in ("keys", "states", "touched"):
-            old = getattr(self, name)
-            if old.shape[0]:
-                new = returned_zeros((capacity, *old.shape[1:]), old.dtype)
-                new[: self.n] = old[: self.n]
-                setattr(self, name, new)
-                del old, new
+            if getattr(self, name).shape[0]:
+                self._extend(name, capacity)
+        self.slots = _NO_SLOTS  # let go of before the new are made
         self.slots = returned_zeros((2 * capacity,), np.int32)
-        self.slots.fill(-1)
         sequence.rebuild(self.slots, self.keys, self.n)
+
+    def _extend(self, name: str, capacity: int) -> None:
+        """Give an array more rows. Its own pages are moved, not copied: states of a million are 100 MB."""
+        old, pages = getattr(self, name), self._pages.pop(name, None)
+        dtype, shape = old.dtype, (capacity, *old.shape[1:])
+        size = math.prod(shape) * dtype.itemsize
+        if pages is not None:
+            setattr(self, name, _NO_SLOTS)
+            del old
+            if _resized(pages, size):
+                self._pages[name] = pages
+                setattr(self, name, np.frombuffer(pages, dtype).reshape(shape))
+                return
+            old = np.frombuffer(pages, dtype).reshape(-1, *shape[1:])
+        pages = _own_pages(size)
+        new = np.zeros(shape, dtype) if pages is None else np.frombuffer(pages, dtype).reshape(shape)
+        new[: self.n] = old[: self.n]
+        setattr(self, name, new)
+        if pages is not None:
+            self._pages[name] = pages
 
     def keep(self, rows: Ints) -> None:
         """Keep these rows, which ascend, and forget the rest."""

@@ -34,7 +34,11 @@ from ppocli.kernels.sequence import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
+
+    Order: TypeAlias = NDArray[np.int32]
 
 BINS_PER_GROUP = 1 << 14
 """A key of a sparse histogram is the number of the group times this, plus the bin."""
@@ -47,23 +51,27 @@ _ROUNDER = 1.5 * 2.0**52
 
 
 @jit
-def _order(groups: Ints, ends: Ints, order: Ints) -> None:
+def _order(groups: Order, ends: Ints, order: Order) -> None:
     for token in range(groups.size):
         at = ends[groups[token]]
         order[at] = token
         ends[groups[token]] = at + 1
 
 
-def order_of(groups: Ints, counts: Ints) -> Ints:
+def order_of(groups: Order, counts: Ints) -> Order:
     """Return the tokens sorted by group, those of a group in stored order.
 
     Parameters
     ----------
-    groups : (n,) int64
+    groups : (n,) int32
     counts : (n_groups,) int64
         How many tokens each group has.
+
+    Returns
+    -------
+    (n,) int32
     """
-    order = np.empty(groups.size, dtype=np.int64)
+    order = np.empty(groups.size, dtype=np.int32)
     _order(groups, np.cumsum(counts) - counts, order)
     return order
 

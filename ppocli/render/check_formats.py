@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppocli.render.formats import FORMATS, SUFFIXES
+from ppocli.render.formats import FORMATS, ROWS, SUFFIXES, document_text, drawn, rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,8 @@ def check_text(
     report: CheckReport, name: str, look: Look, *, digits: int = 6, encoding: str = "utf-8"
 ) -> str:
     """Return the result of a gate in one of `CHECK_FORMATS`; arguments as for `eval_text`."""
-    if name == "json":
-        from ppocli.render.json import to_json
-
-        return to_json(report.to_dict(), encoding=encoding)
+    if name in ("json", "html"):
+        return document_text(report, name, digits=digits, encoding=encoding)
     if name == "junit":
         from ppocli.render.junit import to_junit
 
@@ -35,26 +33,13 @@ def check_text(
         from ppocli.render.github import to_annotations
 
         return to_annotations(report)
-    if name in ("jsonl", "csv", "tsv"):
-        from ppocli.render import check_data
+    if name in ROWS:
+        from ppocli.render.check_data import to_delimited, to_jsonl
 
-        if name == "jsonl":
-            return check_data.to_jsonl(report, encoding=encoding)
-        return check_data.to_delimited(report, "," if name == "csv" else "\t")
-    if name == "html":
-        from ppocli.render.html import html_page
-
-        return html_page(report, digits=digits)
+        return rows_text(report, name, to_jsonl, to_delimited, encoding)
     from ppocli.render.check_screen import check_screen
 
-    screen = check_screen(report, digits)
-    if name == "md":
-        from ppocli.render.markdown import screen_markdown
-
-        return screen_markdown(screen)
-    from ppocli.render.table import draw
-
-    return draw(screen, look)
+    return drawn(check_screen(report, digits), name, look)
 
 
 def failure_text(problem: PpoCliError, paths: Sequence[str], name: str) -> str:

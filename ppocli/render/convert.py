@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppocli.render.blocks import Block, Column, Screen
 from ppocli.render.console import printable
+from ppocli.render.formats import ROWS, document_text, drawn, rows_text
 from ppocli.render.numbers import plural, size_text
 
 if TYPE_CHECKING:
@@ -23,23 +24,17 @@ _PER = {("list", "token"): "token", ("list", "row"): "row", ("flat", "token"): "
 def convert_text(report: ConvertReport, name: str, look: Look, *, encoding: str = "utf-8") -> str:
     """Return a report in one of `CONVERT_FORMATS`; `look` matters to tables, `encoding` to JSON."""
     if name == "json":
-        from ppocli.render.json import to_json
+        return document_text(report, name, encoding=encoding)
+    if name in ROWS:
+        return rows_text(report, name, _jsonl, _delimited, encoding)
+    return drawn(convert_screen(report), name, look)
 
-        return to_json(report.to_dict(), encoding=encoding)
-    if name == "jsonl":
-        from ppocli.render.json import to_lines
 
-        return to_lines([report.to_dict()], encoding=encoding)
-    if name in ("csv", "tsv"):
-        return _delimited(report, "," if name == "csv" else "\t")
-    screen = convert_screen(report)
-    if name == "md":
-        from ppocli.render.markdown import screen_markdown
+def _jsonl(report: ConvertReport, *, encoding: str) -> str:
+    """Return the document as one line."""
+    from ppocli.render.json import to_lines
 
-        return screen_markdown(screen)
-    from ppocli.render.table import draw
-
-    return draw(screen, look)
+    return to_lines([report.to_dict()], encoding=encoding)
 
 
 def _delimited(report: ConvertReport, delimiter: str) -> str:

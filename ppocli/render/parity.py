@@ -32,6 +32,15 @@ def parity_screen(report: ParityReport, digits: int = 6) -> Screen:
     return Screen(tuple(header), tuple(_blocks(report, digits)))
 
 
+def parity_jsonl(report: ParityReport, *, encoding: str = "utf-8") -> str:
+    """Return one line for each framework and one for the rest of the report."""
+    from ppocli.render.json import to_lines
+
+    document = report.to_dict()
+    lines = [{"kind": "framework", **one} for one in document.pop("frameworks")]
+    return to_lines([*lines, {**document, "kind": "total"}], encoding=encoding)
+
+
 def parity_delimited(report: ParityReport, delimiter: str) -> str:
     """Return one row for each framework and quantity, numbers as the shortest text that reads back."""
     out = StringIO()

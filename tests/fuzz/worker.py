@@ -47,6 +47,17 @@ def second_opinion(path: str, kind: str) -> dict[str, Any]:
         return {"error": f"{type(problem).__name__}: {problem}"[:300]}
 
 
+def most_memory() -> int:
+    """Return the most memory that this program had, in kilobytes.
+
+    Linux counts the memory of the process that started it in `ru_maxrss` too, the whole test run's here.
+    """
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def main() -> None:
     """Answer until standard input ends."""
     look = second_opinion if sys.argv[1:] == ["oracle"] else library
@@ -59,7 +70,7 @@ def main() -> None:
                 said = look(path, kind)
         except BaseException as problem:
             said = {"crash": f"{type(problem).__name__}: {problem}"[:300]}
-        said["kilobytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        said["kilobytes"] = most_memory()
         answers.write(json.dumps(said) + "\n")
         answers.flush()
 

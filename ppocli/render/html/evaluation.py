@@ -45,7 +45,7 @@ HEADLINE = (
 MEANS = ("token-mean", "seq-mean-token-mean", "group-mean")
 """Aggregations whose numbers can be compared: all are means per token."""
 
-AGGREGATION, DRIFT = "aggregation", "trainer - sampler"
+AGGREGATION, DRIFT, PRECISION = "aggregation", "trainer - sampler", "precision"
 """Heads of the table of aggregations, and of that of the metrics of `drift`."""
 
 STEP_FORMATS = ("float16", "bfloat16", "float8_e4m3fn")
@@ -116,13 +116,14 @@ def sections_of(
     ]
     said = text_card(one for one in small if not one.rows)
     series = series_parts(report.groups, terms, digits, sort=sort, checks=checks)
+    precision = [block_card(one, terms) for one in wide if one.columns[0].header == PRECISION]
     # The table of the series has every group but files.
-    rows_of = (
-        [] if series and "file" not in report.groups[0].key else [block_card(one, terms) for one in wide]
-    )
+    has_all = bool(series) and "file" not in report.groups[0].key
+    rows_of = [block_card(one, terms) for one in wide if not has_all and one.columns[0].header != PRECISION]
     return [
         Section("distribution", "Distribution", [tag("div", *charts, class_="two")] if charts else []),
         Section("groups", _by(report), [*series, *rows_of]),
+        Section("precision", "Precision", precision),
         Section("metrics", "Metrics", [tag("div", *tables, said, class_="two")]),
         Section("worst", "Worst tokens", [block_card(one, terms) for one in worst]),
     ]

@@ -12,11 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import ppocli
+from ppocli.core.partials import PIECE
+from ppocli.engine.totals import KeyedTable
+from ppocli.kernels import sequence
 
 if TYPE_CHECKING:
     from ppocli.core.report import EvalReport
 
 NAN, INF = math.nan, math.inf
+NO_IDS = np.zeros(0, dtype=np.uint8)
 BORDERS = (0, 255, 256, 2047, 2048, 4999)
 """First and last tokens of runs and blocks, and the last of all."""
 
@@ -253,3 +257,33 @@ def test_quantiles_of_finite_values_whose_sum_or_difference_overflows() -> None:
     assert report.nulls["ratio_max"].where.row == 8
     assert report.metrics["overflow_float64"] == 4
     assert report.metrics["underflow_float64"] == 1
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_table_that_grows_keeps_its_rows(in_use: bool) -> None:
+    """Also where something still looks at arrays with pages of their own, which then cannot be moved."""
+    table, looked_at = KeyedTable.narrow(2, timed=True), []
+    for n in (10_000, 30_000, 100_000, 300_000):
+        table.reserve(n)
+        assert table.keys.shape[0] >= n
+        first = np.arange(table.n, n)
+        table.n, taken = sequence.add_keyed(
+            table.slots, table.keys, table.states, table.touched, table.n, n, first * 3, first, NO_IDS,
+            first * 7, np.zeros((first.size, len(PIECE))), 0,
+        )  # fmt: skip
+        assert taken == first.size
+        if in_use:
+            looked_at.append((table.keys, table.states[:5].copy(), table.states))
+    every = np.arange(300_000)
+    assert np.array_equal(table.keys[: table.n], np.column_stack([every * 3, every]))
+    assert np.array_equal(table.states[: table.n, sequence.FIRST_ROW], every * 7.0)
+    assert np.array_equal(table.touched[: table.n], np.r_[0:10_000, 0:20_000, 0:70_000, 0:200_000])
+    assert [sequence.find(table.slots, table.keys, 3 * k, k) for k in (0, 9_999, 299_999)] == [
+        0,
+        9_999,
+        299_999,
+    ]
+    assert sequence.find(table.slots, table.keys, 3, 2) == -1
+    for keys, before, states in looked_at:
+        assert np.array_equal(keys[:10_000, 1], every[:10_000])
+        assert np.array_equal(states[:5], before)

@@ -6,16 +6,21 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import audited
 import checked
 import pages
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import reports
 from pages import HOSTILE, parsed
 
+import ppocli
 from ppocli.core.audit_metrics import AUDIT_METRICS
+from ppocli.core.audit_spec import AuditOptions
 from ppocli.core.check_report import CheckReport
 from ppocli.core.drift_metrics import DRIFT_METRICS
 from ppocli.core.metrics import METRICS
@@ -288,3 +293,17 @@ def test_a_saved_report_comes_back(name: str) -> None:
 
     document = json.loads(json.dumps(reports.BY_NAME[name]().to_dict()))
     assert json.loads(json.dumps(report_from(document).to_dict())) == document
+
+
+@pytest.mark.parametrize("by", ["file", "step"])
+def test_the_short_audit_has_a_section_of_its_own_beside_groups_too(by: str, tmp_path: Path) -> None:
+    columns = {
+        "log_probs": [-0.9, -1.2],
+        "old_log_probs": [-1.0, -1.1],
+        "advantages": [1.0, -1.0],
+        "step": [0, 1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    report = ppocli.evaluate(tmp_path / "a.parquet", by=by, audit=AuditOptions(("float32",)))
+    (section,) = (one for one in parsed(html_page(report)).all("section") if one["id"] == "precision")
+    assert "float32 arithmetic" in section.text()
