@@ -83,6 +83,14 @@ def notice(text: str) -> None:
         print(without_secrets(text), file=sys.stderr, flush=True)
 
 
+_PIECE = 1024
+"""Characters written at a time: in UTF-8 at most the 4,096 bytes that a pipe takes whole or not at all.
+
+With PYTHONUNBUFFERED a longer write may end early, where the reader leaves or the process is stopped for a
+while, and Python drops the rest without a word.
+"""
+
+
 def emit(text: str) -> None:
     """Print the result on standard output.
 
@@ -96,7 +104,9 @@ def emit(text: str) -> None:
     if sys.stdout is None:
         raise cannot_write("standard output")
     try:
-        print(text, end="", flush=True)
+        for start in range(0, len(text), _PIECE):
+            sys.stdout.write(text[start : start + _PIECE])
+        sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as problem:

@@ -94,10 +94,13 @@ def _head(path: str) -> bytes:
             f"the file cannot be read: {(failure.strerror or '?').lower()}", where=path
         ) from None
     if not head:
+        what, hint = "the file", "its writer was stopped before it wrote anything; write or copy it again"
+        if path == STDIN:
+            what, hint = "standard input", "the program before the pipe wrote nothing"
         raise InputError(
-            "the file is empty (0 bytes)",
+            f"{what} is empty (0 bytes)",
             where=path,
-            hint="the writer was stopped before it wrote anything; write or copy the file again",
+            hint=hint,
         )
     return head
 

@@ -28,7 +28,7 @@ def local(path: str) -> str:
     Raises
     ------
     UsageProblem
-        Standard input is a terminal.
+        Standard input is a terminal, or closed.
     InputError
         It cannot be read, or there is no room for the copy.
     """
@@ -39,8 +39,9 @@ def local(path: str) -> str:
 def _copy() -> str:
     """Copy standard input to a temporary file and return its path."""
     if sys.stdin is None or sys.stdin.isatty():
+        what = "closed" if sys.stdin is None else "a terminal"
         raise UsageProblem(
-            "standard input is a terminal", hint="pipe a file into it: zstd -dc r.jsonl.zst | ppocli eval -"
+            f"standard input is {what}", hint="pipe a file into it: zstd -dc r.jsonl.zst | ppocli eval -"
         )
     kept = contextlib.ExitStack()
     atexit.register(kept.close)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import reports
 
+from ppocli.cli import failures
 from ppocli.cli.output import write_whole
 
 
@@ -170,3 +172,27 @@ def test_an_export_that_fails_costs_no_other_result(run: Any, monkeypatch: pytes
         f"error: cannot write '{name}': No space left on device" for name in ("a.csv", "c.tsv")
     ]
     assert names_here() == ["b.json"]
+
+
+class Interrupted(io.RawIOBase):
+    """A pipe whose writes end early beyond 4,096 bytes, as after a stop and a go-on."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.taken += bytes(data[:4096])
+        return min(len(data), 4096)
+
+
+def test_a_long_result_is_whole_on_an_unbuffered_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = Interrupted()
+    # What PYTHONUNBUFFERED makes of standard output: text straight on a file without a buffer.
+    stream = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdout", stream)
+    text = "".join(f"{number} \U0001d6fc ─\n" for number in range(20_000))
+    failures.emit(text)
+    assert raw.taken.decode() == text

@@ -67,12 +67,15 @@ def test_the_copy_has_no_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_nothing_and_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     feed(monkeypatch, b"")
-    with pytest.raises(InputError, match="the file is empty") as caught:
+    with pytest.raises(InputError, match="standard input is empty") as caught:
         open_input("-", ReadOptions(), {})
     assert caught.value.where == "-"
     feed(monkeypatch, b"")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     with pytest.raises(UsageProblem, match="terminal"):
+        spool.local("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageProblem, match="closed"):
         spool.local("-")
 
 
