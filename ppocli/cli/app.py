@@ -35,7 +35,7 @@ COMMANDS: dict[str, Command] = {
     "synth": Command("ppocli.cli.synth", "made-up rollouts that show one pathology, or none", True),
     "schema": Command("ppocli.cli.schema", "the JSON Schema of the output of -f json"),
     "explain": Command(
-        "ppocli.cli.explain", "what a metric, a role, an aggregation or a finding means", True
+        "ppocli.cli.explain", "what a metric, a framework, a setting, a role or a finding means", True
     ),
     "config": Command("ppocli.cli.config", "settings from files and variables, with their origin", True),
     "env": Command("ppocli.cli.env", "versions, processors and cache directory, for a bug report"),

@@ -16,7 +16,7 @@ from ppocli.cli.failures import emit
 
 # The classes are read at run time, by `flatten`.
 from ppocli.cli.options import ReadingOptions, SayingOptions, Sources  # noqa: TC001
-from ppocli.cli.output import check_target
+from ppocli.cli.output import STANDARD_OUTPUT, check_target
 from ppocli.core.spec import choose
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at
@@ -82,6 +82,8 @@ class ConvertOptions:
         ------
         UsageProblem
         """
+        if self.output == STANDARD_OUTPUT:
+            raise UsageProblem("convert writes a file, not standard output", hint="-o OUT.parquet")
         check_target(Path(self.output), force=self.force)
         if os.path.realpath(self.output) in {os.path.realpath(path) for path in inputs}:
             raise UsageProblem(f"'{self.output}' is an input", hint="choose another name for the output")

@@ -13,11 +13,12 @@ from ppocli.core.glossary import explain, listing
 from ppocli.errors import UsageProblem
 
 HELP = """\
-Say what a metric, the role of a column, an aggregation, a finding, a profile of
-limits or the name of a column means.
+Say what a metric, an objective, a framework, a setting, the role or the name of a
+column, an aggregation, a finding, a profile of limits or a number format means.
 
   ppocli explain clip_frac_active
   ppocli explain PPO102
+  ppocli explain verl
   ppocli explain old_logp
   ppocli explain --list"""
 
@@ -29,7 +30,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A metric, a role, an aggregation, a finding or a column name.",
+            help="A name of these, as reports and options show it.",
             autocompletion=completion_of("", "NAME", names),
         ),
     ] = None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +12,13 @@ import typer
 
 from ppocli.cli.declare import DATA, OUTPUT, RUN, flag, whole_option, word_option
 from ppocli.cli.failures import emit, notice
-from ppocli.cli.output import check_target
+from ppocli.cli.output import STANDARD_OUTPUT, check_target
 from ppocli.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ppocli.engine.synth import Synthesised
 
 HELP = """\
 Write a small file of made-up rollouts that show one pathology, or none. For
@@ -22,7 +26,8 @@ trying out a gate, and for seeing what a finding looks like.
 
   ppocli synth --list
   ppocli synth --pathology idle-clip -o idle.parquet
-  ppocli synth --pathology PPO502 --sequences 256 --seed 7 -o temperature.parquet"""
+  ppocli synth --pathology PPO502 --sequences 256 --seed 7 -o temperature.parquet
+  ppocli synth --pathology nan -o - | ppocli check -"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,13 @@ class SynthOptions:
     seed: Annotated[int, whole_option(DATA, "--seed", "The same seed gives the same file. Default 0.")] = 0
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The Parquet file.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The Parquet file; - for a pipe.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None
     force: Annotated[bool, flag(OUTPUT, "--force", text="Overwrite FILE if it exists.")] = False
     quiet: Annotated[bool, flag(RUN, "-q", "--quiet", text="Do not say what was written.")] = False
@@ -64,7 +75,12 @@ class SynthOptions:
         """
         if self.output is None:
             raise UsageProblem("synth needs a file to write", hint="-o FILE.parquet, or --list")
-        check_target(Path(self.output), force=self.force)
+        if self.output != STANDARD_OUTPUT:
+            check_target(Path(self.output), force=self.force)
+        elif sys.stdout.isatty():
+            raise UsageProblem(
+                "a Parquet file is not written to a terminal", hint="-o FILE.parquet, or a pipe"
+            )
         return self.output
 
 
@@ -76,10 +92,24 @@ def run(options: SynthOptions) -> int:
     path = options.target()
 
     from ppocli.core.rules import RULES
-    from ppocli.engine.synth import PATHOLOGIES, synth
+    from ppocli.engine.synth import PATHOLOGIES
     from ppocli.render.console import printable
 
-    made = synth(
+    made = _piped(options) if path == STANDARD_OUTPUT else _written(options, path)
+    if not options.quiet:
+        one = PATHOLOGIES[made.name]
+        what = "no finding" if one.code is None else f"{one.code}, {RULES[one.code].title}"
+        where = "to standard output" if path == STANDARD_OUTPUT else printable(path)
+        notice(f"wrote {where}: {made.sequences:,} sequences, {made.tokens:,} valid tokens")
+        notice(f"shows {what}: {one.command_line(path)}")
+    return 0
+
+
+def _written(options: SynthOptions, path: str) -> Synthesised:
+    """Write the file."""
+    from ppocli.engine.synth import synth
+
+    return synth(
         path,
         options.pathology,
         sequences=options.sequences,
@@ -87,12 +117,16 @@ def run(options: SynthOptions) -> int:
         seed=options.seed,
         overwrite=options.force,
     )
-    if not options.quiet:
-        one = PATHOLOGIES[made.name]
-        what = "no finding" if one.code is None else f"{one.code}, {RULES[one.code].title}"
-        notice(f"wrote {printable(path)}: {made.sequences:,} sequences, {made.tokens:,} valid tokens")
-        notice(f"shows {what}: {one.command_line(path)}")
-    return 0
+
+
+def _piped(options: SynthOptions) -> Synthesised:
+    """Write the bytes of the file to standard output."""
+    with tempfile.TemporaryDirectory(prefix="ppocli-") as folder:
+        path = Path(folder, "rollouts.parquet")
+        made = _written(options, str(path))
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.flush()
+    return made
 
 
 def listing() -> Iterator[str]:

@@ -62,11 +62,18 @@ def explain(name: str) -> list[str]:
     if name.partition(":")[0] in FAMILIES:
         profile = PROFILES[name].lines() if name in PROFILES else []
         return [*_preset(preset(name)), *profile]
-    if name in SETTINGS:
+    setting = name.removeprefix("--").replace("-", "_")  # as it is typed on the command line
+    if setting in SETTINGS:
         return [
-            f"{name}: setting of the loss",
-            SETTINGS[name],
-            f"Set with --set {name}=VALUE or its own option.",
+            f"{setting}: setting of the loss",
+            SETTINGS[setting],
+            f"Set with --set {setting}=VALUE or its own option.",
+        ]
+    if setting == "clip_eps":
+        return [
+            f"{setting}: setting of the loss",
+            "One value for clip_low and clip_high: the ratio is clipped to [1 - clip_eps, 1 + clip_eps].",
+            "Set with --clip-eps VALUE. Default: 0.2.",
         ]
     if name in AGGREGATION_TEXTS:
         return [f"{name}: aggregation", f"{AGGREGATION_TEXTS[name]}.", f"Chosen with --agg {name}."]

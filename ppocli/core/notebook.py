@@ -67,7 +67,20 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         out = document["output"]
         yield f"wrote {_plain(out['path'])}: {out['rows']:,} rows, {out['tokens']:,} tokens"
     for one in document.get("findings", ()):
-        yield f"{one['severity']} {one['code']} ({one['count']:,}): {_plain(one['message'])}"
+        said = f"{_plain(one['message'])}{_at(one.get('where'))}"
+        yield f"{one['severity']} {one['code']} ({one['count']:,}): {said}"
+
+
+def _at(where: Mapping[str, Any] | None) -> str:
+    """Return the place of a finding, as the tables of the command line give it."""
+    if where is None:
+        return ""
+    parts = [_plain(where["path"]), f"row {where['row']:,}"]
+    if where.get("position") is not None:
+        parts.append(f"position {where['position']:,}")
+    if where.get("token_id") is not None:
+        parts.append(f"token {where['token_id']}")
+    return f", first at {', '.join(parts)}"
 
 
 def _some(lines: list[str]) -> Iterator[str]:

@@ -75,7 +75,7 @@ def _errors(metrics: Mapping[str, Any], n_tokens: int, n_left_out: int) -> Itera
         yield "error", "no token was audited"
         return
     if n_left_out:
-        yield "error", f"{n_left_out:,} tokens hold a value that is not finite"
+        yield "error", f"{_tokens(n_left_out)} with a value that is not finite"
     if metrics["policy_loss"] is None:
         yield "error", "policy_loss is not finite"
     if metrics["ratio_overflow"]:

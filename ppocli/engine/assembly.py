@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from dataclasses import replace
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ppocli.core.report import EvalReport, Group, LikeReport
 from ppocli.engine.aggregates import over_horizon
 from ppocli.engine.audit_findings import find_audited
-from ppocli.engine.correction import put_correction
-from ppocli.engine.drift_passes import known_kl, read_pair
 from ppocli.engine.findings import find
 from ppocli.engine.histogram import histograms
 from ppocli.engine.like import like_report, wanted
@@ -20,7 +19,7 @@ from ppocli.engine.passes import Passes
 from ppocli.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ppocli.engine.advantages import AdvantageScopes
     from ppocli.engine.audit_pass import Audit
@@ -116,10 +115,12 @@ class Assembly:
         total = passes.finish(run.inputs)
         whole = summarise(total, run.spec)
         if passes.job.before is not None:
+            from ppocli.engine.correction import put_correction
+
             put_correction(whole, passes.job.before)
         drift = {} if self._short is None else self._short.finish()
         audit = passes.audit.result() if passes.audit is not None else None
-        findings = find(total, run.spec, run.inputs, passes.repeats, known_kl(drift))
+        findings = find(total, run.spec, run.inputs, passes.repeats, _known_kl(drift))
         if audit is not None:  # which sees every value of a column; without it narrow ones are from a sample
             findings = (*(one for one in findings if one.code != "PPO201"), *find_audited(audit))
         code = ExitCode.OK if total.n_tokens or allow_empty else ExitCode.EMPTY
@@ -168,6 +169,8 @@ class Assembly:
             self._enter(index, part)
         if run.only is not None or not any("rollout_log_probs" in report.columns for report in run.inputs):
             return
+        from ppocli.engine.drift_passes import read_pair
+
         for index, reader in run.readers():
             path = reader.report.path
             try:
@@ -233,3 +236,16 @@ class Assembly:
         if run.like is None or run.only is not None or not job.sets:
             return None
         return like_report(run.like, run.spec, job.sets, s)
+
+
+def _known_kl(short: Mapping[str, Any]) -> float | None:
+    """Return KL(b || a) by k3 of a short form, over the tokens with finite values; None where unknown."""
+    if not short:
+        return None
+    metrics, name = short["metrics"], "drift_kl_k3"
+    name = f"{name}_finite" if f"{name}_finite" in metrics else name
+    note = short["nulls"].get(name)
+    value = metrics[name]
+    if value is None:
+        return math.inf if note is not None and note.nonfinite == "inf" else None
+    return float(value)

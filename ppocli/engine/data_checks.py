@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppocli.engine.blocks import stored, widened_half
-from ppocli.engine.scan import is_exact
+from ppocli.engine.exact import is_exact
 from ppocli.kernels import layout
 
 if TYPE_CHECKING:

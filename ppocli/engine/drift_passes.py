@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -278,19 +277,6 @@ def read_pair(short: ShortForm, reader: Reader, chunk_tokens: int | None) -> Pai
     totals = one.finish()
     totals.n_rows = reader.report.rows
     return totals
-
-
-def known_kl(short: Mapping[str, Any]) -> float | None:
-    """Return KL(b || a) by k3 of a short form, over the tokens with finite values; None where unknown."""
-    if not short:
-        return None
-    metrics, name = short["metrics"], "drift_kl_k3"
-    name = f"{name}_finite" if f"{name}_finite" in metrics else name
-    note = short["nulls"].get(name)
-    value = metrics[name]
-    if value is None:
-        return math.inf if note is not None and note.nonfinite == "inf" else None
-    return float(value)
 
 
 def spans_of(

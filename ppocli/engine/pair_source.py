@@ -238,7 +238,11 @@ def _key(
     elif role is not None and role in chunk.columns:
         column = chunk.columns[role]
         return np.asarray(column.values, dtype=np.int64), column.present
-    raise InputError(f"no column for the key '{key}'", where=path)
+    raise InputError(
+        f"no column for the key '{key}'",
+        where=path,
+        hint=f"leave it out of --key: tokens are paired in stored order; '{POSITION}' needs no column",
+    )
 
 
 def two_places(a: str, b: str) -> Lines:

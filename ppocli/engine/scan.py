@@ -11,6 +11,7 @@ import numpy as np
 from ppocli.core.chunk import Column, IdCoder
 from ppocli.core.inspect_report import ColumnScan, FileScan
 from ppocli.core.roles import ROLES
+from ppocli.engine.exact import is_exact
 from ppocli.engine.reading import ID_ROLES
 
 if TYPE_CHECKING:
@@ -276,17 +277,3 @@ def _widened(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype != np.uint16:
         return values
     return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def is_exact(values: NDArray[Any], name: str) -> bool:
-    """Return whether a narrower format holds all these finite values; -0.0 and 0.0 are one value."""
-    if name == "float32":
-        with np.errstate(over="ignore"):
-            return bool((values.astype(np.float32) == values).all())
-    if name == "float16":
-        with np.errstate(over="ignore"):
-            return bool((values.astype(np.float16) == values).all())
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32, copy=False)
-    # The lower half of a float32 is what bfloat16 does not have.
-    return bool(not (narrow.view(np.uint32) & np.uint32(0xFFFF)).any() and (narrow == values).all())

@@ -168,7 +168,7 @@ def find_fields(
         del fields["token_id"]
     for role, field in fields.items():
         if field.depth < depth and ROLES[role].kind != "id":
-            per = "row" if field.depth == 0 else "step"
+            per = "row" if field.depth == 0 else "inner list"
             notes.append(f"{role}: one value per {per}, repeated over its tokens")
     if options.layout in ("time", "env"):
         notes.append(layout_not_used(options.layout))

@@ -23,7 +23,7 @@ Parameters = ParamSpec("Parameters")
 MAX_THREADS = 64
 """More threads than this are never started."""
 
-COMPILE_NOTICE = "compiling kernels, first run on this machine, a few seconds"
+COMPILE_NOTICE = "compiling kernels that are not in the cache yet, a few seconds"
 """What the callback of `on_first_compile` is called with."""
 
 

@@ -239,10 +239,19 @@ def _candidates(audit: AuditResult, digits: int) -> list[Block]:
                 count_text(one.n_bytes),
                 count_text(one.clip_flips) if one.clip_flips is not None else "-",
                 cell_text(one.policy_loss_scaled_error, digits) if known else "-",
-                "recommended" if chosen else "" if known else "not evaluated: storage alone flips decisions",
+                "recommended" if chosen else "" if known else _not_evaluated(audit, one.storage),
             )
         )
     return [Block(text=recommendation_text(audit)), Block(columns, tuple(rows))]
+
+
+def _not_evaluated(audit: AuditResult, storage: str) -> str:
+    """Return why a way of storing and computing was not evaluated."""
+    if audit.n_left_out:
+        return "not evaluated: a token holds a value that is not finite"
+    if audit.formats[storage].storage.metrics["clip_flips"] is None:
+        return "not evaluated: storage is not audited"
+    return "not evaluated: storage alone flips decisions"
 
 
 def recommendation_text(audit: AuditResult) -> str:

@@ -141,6 +141,30 @@ def test_the_names_of_the_frameworks_are_those_of_the_presets_and_equal_what_the
                 assert metric.value == pytest.approx(factor * expected, rel=1e-9)
 
 
+def test_links_inside_the_page_have_a_target() -> None:
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    targets = {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}
+    targets |= set(re.findall(r'<a id="([^"]+)">', README))
+    links = set(re.findall(r"\]\(#([^)]+)\)", README))
+    assert links
+    assert links <= targets
+
+
+def test_what_frameworks_make_of_one_batch_is_as_far_apart_as_it_says() -> None:
+    said = re.search(
+        r'`(sample_data/\S+)` has a "clip fraction" of (\S+) or (\S+) and an "approx KL" of (\S+) or (\S+),',
+        README,
+    )
+    assert said is not None
+    frameworks = ppocli.parity_files([str(ROOT / said[1])]).frameworks
+    for kind, low, high in (("clip fraction", said[2], said[3]), ("approx KL", said[4], said[5])):
+        values = [one.metrics[kind].value for one in frameworks if kind in one.metrics]
+        known = [value for value in values if value is not None]
+        assert (f"{min(known):.2f}", f"{max(known):.2f}") == (low, high.removeprefix("+"))
+
+
 def test_the_picture_shows_what_the_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

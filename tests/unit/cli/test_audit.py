@@ -292,3 +292,11 @@ def test_check_judges_a_report_with_an_audit_and_takes_it_for_a_baseline(
     assert "audit" not in json.loads(capsys.readouterr().out)
     assert main(["check", audited, *limits]) == 3
     assert "a document of kind 'audit' cannot be judged" in capsys.readouterr().err
+
+
+def test_what_storage_could_not_be_audited_for_is_not_called_a_flip(call: Any, path: str) -> None:
+    code, out, _ = call(path, "--formats", "int8_per_sequence")
+    assert code == 0
+    notes = [line for line in out.splitlines() if line.startswith("int8_per_sequence  float")]
+    assert len(notes) == 2
+    assert all(line.endswith("not evaluated: storage is not audited") for line in notes)

@@ -103,6 +103,7 @@ def test_wrong_settings_name_their_place(source: Path, capsys: pytest.CaptureFix
         (["in.jsonl", "-o", "in.jsonl"], "exists"),
         (["in.jsonl", "-o", "in.jsonl", "--force"], "is an input"),
         (["in.jsonl", "-o", "no/x.parquet"], "there is no folder"),
+        (["in.jsonl", "-o", "-"], "convert writes a file, not standard output"),
         (["in.jsonl", "-o", "x.parquet", "-f", "xml"], "--format 'xml' is not known"),
         (
             ["in.jsonl", "-o", "x.parquet", "--neglogp", "advantages"],

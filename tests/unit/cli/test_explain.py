@@ -46,6 +46,9 @@ def test_a_role(run: Any) -> None:
     [
         ("policy_loss_finite", "policy_loss, taken over the tokens whose columns for it are all finite."),
         ("group-mean", "mean over groups of the mean over the group's valid tokens."),
+        ("adv-norm", "adv_norm: setting of the loss"),
+        ("clip-eps", "the ratio is clipped to [1 - clip_eps, 1 + clip_eps]."),
+        ("clip_eps", "Set with --clip-eps VALUE."),
         ("New_LogProbs", "Read as log_probs: "),
         ("logprobs", "May mean log_probs or old_log_probs or rollout_log_probs."),
         ("neglogp", "Holds minus the log-prob, so it is never taken."),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ppocli.cli.app import main
 from ppocli.engine.synth import PATHOLOGIES
 
 
@@ -66,6 +67,24 @@ def test_usage(run: Any, arguments: list[str], code: int, words: str) -> None:
     assert words in err
     assert [one.name for one in Path().iterdir()] == ["here.parquet"]
     assert Path("here.parquet").read_bytes() == b"mine"
+
+
+def test_a_pipe_gets_the_bytes_of_the_file(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["synth", "--pathology", "nan", "-o", "nan.parquet", "-q"]) == 0
+    assert capfdbinary.readouterr() == (b"", b"")
+    assert main(["synth", "--pathology", "nan", "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out == Path("nan.parquet").read_bytes()
+    assert err.startswith(b"wrote to standard output: 64 sequences, ")
+    assert [one.name for one in Path().iterdir()] == ["nan.parquet"]
+
+
+def test_a_terminal_gets_no_parquet(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, err = run("synth", "-o", "-")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: a Parquet file is not written to a terminal")
+    assert not list(Path().iterdir())
 
 
 def test_force_overwrites(run: Any) -> None:

@@ -77,7 +77,10 @@ def test_an_evaluation_says_what_it_is_and_its_headline() -> None:
 def test_findings_follow_and_several_files_and_groups_are_counted() -> None:
     made = replace(reports.several(), findings=(reports.overflow(),))
     assert lines(made)[0] == "ppocli eval: findings  7 tokens, 3 files, 3 groups"
-    assert lines(made)[2:] == ["warning PPO102 (12): 12 ratios overflow float16"]
+    assert lines(made)[2:] == [
+        "warning PPO102 (12): 12 ratios overflow float16, first at rollouts.parquet, row 812,044, "
+        "position 3, token 1555"
+    ]
 
 
 def test_a_null_says_what_the_arithmetic_would_have_given() -> None:
@@ -117,7 +120,9 @@ def test_parity_gives_the_ends_of_each_quantity() -> None:
 def test_drift_has_its_own_headline() -> None:
     made = compared.drift()
     assert f"diff_mean {made.metrics['diff_mean']:.6g}" in lines(made)[1]
-    assert lines(made)[2] == "warning PPO501 (7): a constant offset"
+    assert lines(made)[2] == (
+        "warning PPO501 (7): a constant offset, first at rollouts.parquet, row 1, position 2, token 1555"
+    )
 
 
 def test_inspect_and_convert_name_their_files() -> None:

@@ -82,6 +82,7 @@ def test_what_is_an_error_whenever_it_occurs() -> None:
     assert level(ratio_overflow=1) == "error"
     assert level(policy_loss=None, policy_loss_scaled_error=None) == "error"
     assert level(n_left_out=1) == "error"
+    assert judge(GOOD, 1000, 1, 1e-3).reasons == ("1 token with a value that is not finite",)
     assert level(n_tokens=0) == "error"
 
 

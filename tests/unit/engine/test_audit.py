@@ -375,7 +375,7 @@ def test_values_that_are_not_finite_make_strict_metrics_null() -> None:
             assert got.nulls[name].reason == "2 valid tokens are not finite"
             assert got.metrics[f"{name}_finite"] == pytest.approx(value, rel=1e-9, abs=1e-7)
         assert got.verdict.level == "error"
-        assert got.verdict.reasons[0] == "2 tokens hold a value that is not finite"
+        assert got.verdict.reasons[0] == "2 tokens with a value that is not finite"
     assert report.audit.recommendation is None
 
 

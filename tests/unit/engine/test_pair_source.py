@@ -118,6 +118,14 @@ def test_a_null_key_differs_from_everything(tmp_path: Path) -> None:
     )
 
 
+def test_a_key_without_a_column_says_what_to_do(tmp_path: Path, data: dict[str, np.ndarray]) -> None:
+    a = write(tmp_path / "a.parquet", old_log_probs=[-1.0, -2.0])
+    b = write(tmp_path / "b.parquet", rollout_log_probs=[-1.0, -2.0])
+    problem = refused(a, b, key="sequence_id")
+    assert problem.message == "no column for the key 'sequence_id'"
+    assert str(problem.hint).startswith("leave it out of --key")
+
+
 @pytest.mark.parametrize("short", ["a", "b"])
 def test_a_side_that_ends_early_is_refused(tmp_path: Path, data: dict[str, np.ndarray], short: str) -> None:
     a = flat(tmp_path / "a.parquet", "old_log_probs", data, slice(0, 7 if short == "a" else 10))

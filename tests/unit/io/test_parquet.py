@@ -275,7 +275,7 @@ def test_steps_then_tokens(path: str) -> None:
     write(path, columns)
     reader = ParquetReader(path, ReadOptions(), {})
     assert reader.report.layout == "list<list>"
-    assert "advantages: one value per step, repeated over its tokens" in reader.report.notes
+    assert "advantages: one value per inner list, repeated over its tokens" in reader.report.notes
     assert "values: one value per row, repeated over its tokens" in reader.report.notes
     for tokens in (1, 1000):
         chunks = read(path, tokens=tokens)

@@ -142,6 +142,10 @@ def test_the_recommendation_and_what_it_was_chosen_from() -> None:
     assert table.rows[2] == ("float16", "float32", "2", "0", "0.000125", "recommended")
     nothing = audit_screen(audited.report(recommendation=None, n_left_out=1))
     assert text_of(nothing, "recommendation: none")
+    unknown = next(
+        b for b in nothing.blocks if [c.header for c in b.columns[:2]] == ["storage", "arithmetic"]
+    )
+    assert unknown.rows[0][5] == "not evaluated: a token holds a value that is not finite"
     unstored = audited.result(candidates=()).formats["bfloat16"]
     registers = audit_screen(audited.report(candidates=(), formats={"tf32": unstored}))
     assert text_of(registers, "recommendation") == "recommendation: none, as columns are not stored in tf32"
