@@ -131,7 +131,7 @@ def commands(bench: Bench) -> Iterator[Line]:
 
     for name in ("adv-norm batch", "cispo", "gspo", "like verl", "parity"):
         yield bench.compare(section, lists, name, "eval")
-    yield bench.compare(section, flat, "audit", "eval", 5.0)
+    yield bench.compare(section, without_sampler, "audit", "eval", 5.0)
     yield bench.compare(section, flat, "drift", "eval", 1.3)
     # `eval` compares trainer and sampler too, where both are there.
     plain = "commands, against eval without the column of the sampler"
