@@ -14,6 +14,7 @@ from ppocli.cli.declare import DATA, OBJECTIVE, OUTPUT, real_option, whole_optio
 from ppocli.cli.drift_limits import LimitOptions  # noqa: TC001
 from ppocli.cli.engine_options import EngineOptions  # noqa: TC001
 from ppocli.cli.failures import notice
+from ppocli.cli.notices import run_line, skipped_line
 from ppocli.cli.options import DataOptions, RunOptions, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
 from ppocli.cli.settings import Configuration
@@ -22,7 +23,6 @@ from ppocli.core.url import addressed
 from ppocli.errors import UsageProblem
 from ppocli.render.console import look_at, printable
 from ppocli.render.formats import drift_text
-from ppocli.render.numbers import plural
 from ppocli.render.progress import progress_for
 
 if TYPE_CHECKING:
@@ -216,12 +216,7 @@ def notices(report: DriftReport, data: DataOptions, execution: RunOptions) -> It
         yield f"{level}: no valid token in {names or 'any input: no file was read'}"
     if execution.is_quiet:
         return
-    if data.skip_bad and report.skipped:
-        first = report.skipped[0]
-        yield (
-            f"warning: {plural(len(report.skipped), 'file')} skipped; the first: "
-            f"{printable(first.path)}: {printable(first.reason)}"
-        )
+    if data.skip_bad:
+        yield from skipped_line(report.skipped)
     if execution.verbose:
-        said = (f"{key} {value}" for key, value in report.run.items())
-        yield f"run: {', '.join(said)}"
+        yield run_line(report.run)

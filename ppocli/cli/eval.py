@@ -14,6 +14,7 @@ from ppocli.cli.caps import CapOptions  # noqa: TC001
 from ppocli.cli.declare import OUTPUT, word_option
 from ppocli.cli.engine_options import EngineOptions, engine_settings
 from ppocli.cli.failures import notice
+from ppocli.cli.notices import run_line, skipped_line
 from ppocli.cli.objective import ObjectiveOptions  # noqa: TC001
 from ppocli.cli.options import DataOptions, OutputOptions, RunOptions, SortedOutput, Sources
 from ppocli.cli.output import plan
@@ -188,15 +189,10 @@ def notices(report: EvalReport, data: DataOptions, execution: RunOptions) -> Ite
     yield from empty_line(report, quiet=execution.is_quiet)
     if execution.is_quiet:
         return
-    if data.skip_bad and report.skipped:
-        first = report.skipped[0]
-        yield (
-            f"warning: {plural(len(report.skipped), 'file')} skipped; the first: "
-            f"{printable(first.path)}: {printable(first.reason)}"
-        )
+    if data.skip_bad:
+        yield from skipped_line(report.skipped)
     if execution.verbose:
-        said = (f"{key} {value}" for key, value in report.run.items())
-        yield f"run: {', '.join(said)}"
+        yield run_line(report.run)
 
 
 def empty_line(report: EvalReport, *, quiet: bool) -> Iterator[str]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ppocli.cli.declare import DATA, flag
 from ppocli.cli.failures import notice
 
 # The classes are read at run time, by `flatten`.
+from ppocli.cli.notices import skipped_line
 from ppocli.cli.options import FileOptions, SayingOptions, Sources, WritingOptions  # noqa: TC001
 from ppocli.cli.output import plan
-from ppocli.render.console import look_at, printable
+from ppocli.render.console import look_at
 from ppocli.render.formats import inspect_text
-from ppocli.render.numbers import plural
 from ppocli.render.progress import progress_for
-
-if TYPE_CHECKING:
-    from ppocli.core.inspect_report import InspectReport
 
 HELP = """\
 Show what is in files: columns, types, the roles they play and how 'ppocli eval'
@@ -67,18 +64,9 @@ def run(
     finally:
         progress.finish()
     if data.skip_bad and not saying.is_quiet:
-        say_skipped(report)
+        for line in skipped_line(report.skipped):
+            notice(line)
     destination.deliver(
         lambda form, look, encoding: inspect_text(report, form, look, digits=output.digits, encoding=encoding)
     )
     return report.exit_code
-
-
-def say_skipped(report: InspectReport) -> None:
-    """Say on standard error that files were passed over."""
-    if report.skipped:
-        first = report.skipped[0]
-        notice(
-            f"warning: {plural(len(report.skipped), 'file')} skipped; the first: "
-            f"{printable(first.path)}: {printable(first.reason)}"
-        )

@@ -103,14 +103,10 @@ def merge_owned(
 
 @jit
 def _add_owned(rows: Floats, owners: Ints, hi: Floats, lo: Floats, nonfinite: Ints) -> None:
+    """Add each row of sums, in order, to the totals of its owner, in double-double."""
     for r in range(owners.size):
         g = owners[r]
         add_rows(rows[r : r + 1], hi[g], lo[g], nonfinite[g])
-
-
-def add_owned(rows: Floats, owners: Ints, hi: Floats, lo: Floats, nonfinite: Ints) -> None:
-    """Add each row of sums, in order, to the totals of its owner, in double-double."""
-    _add_owned(rows, owners, hi, lo, nonfinite)
 
 
 @jit
