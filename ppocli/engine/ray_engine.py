@@ -177,8 +177,10 @@ class Cluster:
 
 def work(task: str, plan: Plan, path: str, given: Json, threads: int) -> str:
     """Work on one unit, in a worker; return JSON, of an input that cannot be read what is wrong with it."""
+    from ppocli.engine.reading import read_small_chunks
     from ppocli.kernels import _jit
 
+    read_small_chunks()
     began = time.perf_counter()
     told: dict[str, Json] = {"bytes": 0}
     try:

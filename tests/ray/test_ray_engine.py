@@ -63,19 +63,30 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(path) for path in made]
 
 
+def write_many(path: Path, seed: int, millions: int) -> str:
+    """Write so many million tokens, the same in every row group; of few values, so that the file is small."""
+    rng = np.random.default_rng(seed)
+    old = np.round(-rng.exponential(1.0, 1_000_000), 2).astype(np.float32)
+    new = old + np.round(rng.normal(0, 0.1, old.size), 2).astype(np.float32)
+    adv = np.round(rng.normal(0, 1, old.size), 2).astype(np.float32)
+    table = pa.table({"log_probs": new, "old_log_probs": old, "advantages": adv})
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for _ in range(millions):
+            writer.write_table(table)
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Files that keep a worker busy for some tenths of a second each."""
+    """Files that keep two workers busy for some tenths of a second in all."""
     folder = tmp_path_factory.mktemp("large")
-    rng = np.random.default_rng(5)
-    paths = []
-    for k in range(8):
-        old = -rng.exponential(1.0, 1_000_000).astype(np.float32)
-        new = old + rng.normal(0, 0.1, old.size).astype(np.float32)
-        adv = rng.normal(0, 1, old.size).astype(np.float32)
-        paths.append(str(folder / f"{k}.parquet"))
-        pq.write_table(pa.table({"log_probs": new, "old_log_probs": old, "advantages": adv}), paths[-1])
-    return paths
+    return [write_many(folder / f"{k}.parquet", k, 5) for k in range(8)]
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file that keeps a worker busy for much longer than workers are looked for, 0.02 s."""
+    return write_many(tmp_path_factory.mktemp("heavy") / "heavy.parquet", 5, 80)
 
 
 def text_of(report: Any) -> str:
@@ -220,11 +231,11 @@ def test_a_lost_worker_changes_nothing(cluster: Any, large: list[str]) -> None:
     assert found.run["peak_worker_bytes"] < MEMORY
 
 
-def test_a_unit_that_no_worker_survives_is_an_input_error(cluster: Any, large: list[str]) -> None:
+def test_a_unit_that_no_worker_survives_is_an_input_error(cluster: Any, heavy: str) -> None:
     with Killer(every=True) as killer, pytest.raises(InputError) as caught:
-        on(cluster, large[:1])
+        on(cluster, [heavy])
     assert len(killer.killed) >= 4
-    assert caught.value.where == large[0]
+    assert caught.value.where == heavy
     assert "its worker was lost 4 times" in caught.value.message
 
 
